@@ -30,7 +30,12 @@ from .margin.minimum import (
 from .margin.pairs import ROUNDINGS, difference_lengths, response, value_range
 from .margin.perturbation import RestingTies
 from .margin.span import span
-from .model.attention import attend_corpus, token_scores
+from .model.attention import (
+    Attention,
+    attend_corpus,
+    functional_margin,
+    token_scores,
+)
 from .model.curvature import score_curvature
 from .model.parameters import Parameters
 from .model.selection import WIDTH, selected_tokens
@@ -317,8 +322,8 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
     own = kept.logits(jnp.zeros_like(at_rest))
     scores = corpus.scores_by_entry(at_rest)
     scores = jnp.where(here, together - jnp.where(here, own, 0.0), scores)
-    output = attend_corpus(at_rest, values, kept).output
-    wanted = jnp.where(here, output[:, None], corpus.values_by_entry(values))
+    alone = attend_corpus(at_rest, values, kept)
+    wanted = jnp.where(here, alone.output[:, None], corpus.values_by_entry(values))
     rows = across(embeddings)
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
@@ -336,34 +341,44 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
         shift=shift,
     )
     few = Parameters(rows, across(parameters.query), head)
-    held = _held(ties, corpus.tokens, inside, bags.values_by_entry(rows @ head), bags)
+    held = _held(ties, corpus, inside, alone, bags, bags.values_by_entry(rows @ head))
     return Contracted(few, bags, held)
 
 
 def _held(
     ties: Ties,
-    before: Int[Array, "sequences width"],
+    before: Corpus,
     inside: Float[Array, "vocabulary axes"],
+    alone: Attention,
+    after: Corpus,
     entries: Float[Array, "sequences width"],
-    corpus: Corpus,
 ) -> Held:
     """Bound how hard losing tokens may push the ties before these must be let go.
 
     A push x keeps p off z* by 2x/μ at most. With what p was off at first this must fit
     into the basin, change no score by more than the tolerance, and no force by more
-    than half of it. Losing tokens of weight Q change the forces of a tied bag by w_X
-    (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ_X at most; ties off their rest by δ change those of
-    another bag by Λ_X δ times as much.
+    than half of it. Ties off their rest by δ change the forces of losing tokens, of
+    weight Q, by w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ_X δ at most.
 
     Source: mathematics, proposition 3g.6.
     """
-    spread = value_range(entries, corpus)[:, 0]
-    bent = ties.widths * response(spread, corpus.loss)
+    spread = value_range(entries, after)[:, 0]
+    bent = ties.widths * response(spread, after.loss)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)
-    allowed = jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0)
-    reach = spread * bent * jnp.where(ties.tied, 1.0, ties.widths * most)
-    return Held(ties.tied, before, inside, reach, allowed)
+    share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
+    rows = before.gather(inside)
+    margin = functional_margin(before.labels, alone.output).value
+    return Held(
+        tied=ties.tied,
+        tokens=before.tokens,
+        rows=inside,
+        means=jnp.sum(share[..., None] * rows, axis=1),
+        bends=jnp.sum((share * alone.advantage)[..., None] * rows, axis=1),
+        slopes=before.loss.slope(margin),
+        reach=spread * bent * ties.widths * most,
+        allowed=jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0),
+    )
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:

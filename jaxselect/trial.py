@@ -244,7 +244,10 @@ def _contracted(
     none, no = no_ties(parameters, corpus), jnp.asarray(False)
     inside = parameters.embeddings @ none.axes.T
     unbound = jnp.full_like(none.moved, jnp.inf)
-    free = Held(none.tied, corpus.tokens, inside, none.widths, unbound)
+    flat = jnp.zeros((len(none.widths), inside.shape[1]), inside.dtype)
+    free = Held(
+        none.tied, corpus.tokens, inside, flat, flat, *[none.widths] * 2, unbound
+    )
     whole = Contracted(parameters, corpus, free), none, no
     if corpus.classes is not None or parameters.query.dtype != jnp.float64:
         return whole

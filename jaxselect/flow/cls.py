@@ -30,7 +30,6 @@ from ..model.attention import (
     advances,
     attend_corpus,
     functional_margin,
-    log_residual,
     log_strongest_pull,
     log_weighted_residual,
     negative_gradient,
@@ -63,14 +62,20 @@ class Held(NamedTuple):
         tied: sequences in which no token but the top one may regain `RETURNED`.
         tokens: the tokens of every sequence, before the contraction.
         rows: of every token, in axes of the ties.
-        reach: of every sequence, the push on the ties per unit of w_X (−ℓ′) and of
-            weight off its top token, besides the forces of sequences that are not tied.
+        means: of a tied sequence, the mean of its selected rows at rest; else zero.
+        bends: of a tied sequence, their covariance with its values there; else zero.
+        slopes: −ℓ′ of every sequence there.
+        reach: of every sequence, a bound on the push by ties off their rest, per unit
+            of w_X (−ℓ′) and of weight off its top token.
         allowed: the push that all sequences may exert together.
     """
 
     tied: Bool[Array, " sequences"]
     tokens: Int[Array, "sequences width"]
     rows: Float[Array, "vocabulary axes"]
+    means: Float[Array, "sequences axes"]
+    bends: Float[Array, "sequences axes"]
+    slopes: Float[Array, " sequences"]
     reach: Float[Array, " sequences"]
     allowed: Float[Scalar, ""]
 
@@ -82,27 +87,33 @@ class Held(NamedTuple):
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
         """Compute how far shares of losing tokens, and their push, exceed both bounds.
 
-        Of sequences with one selected token the push is the sum of their forces.
+        The push is the force along the ties at rest, in which that of the tied tokens
+        on each other vanishes but for a factor (−ℓ′)(1 − Q_X) of every sequence.
 
         Returns:
             Two logarithms, negative where the ties stay at rest.
         """
         attention = attend_corpus(scores, values, corpus)
-        others = corpus.present & ~corpus.marks(attention.top)
-        share = jnp.where(others, jnp.exp(attention.log_weights), 0.0)
+        tied, top = self.tied[:, None], corpus.marks(attention.top)
+        share = jnp.exp(attention.log_weights)
+        lost = jnp.sum(jnp.where(corpus.present & ~top, share, 0.0), axis=1)
         exponent = log_weighted_residual(attention, corpus)
         advance = advances(attention, corpus)
         forces = score_gradient(exponent, advance, attention, corpus)
-        forces = jnp.where(self.tied[:, None], 0.0, forces)
+        margin = functional_margin(corpus.labels, attention.output).value
+        slope = corpus.loss.slope(margin)
         before = dataclasses.replace(corpus, tokens=self.tokens)
-        push = jnp.linalg.norm(before.scatter(forces) @ self.rows)
-        slope = jnp.exp(log_residual(attention, corpus))
-        push += jnp.sum(corpus.weighted(slope * self.reach * share.sum(axis=1)))
-        back = jnp.max(jnp.where(self.tied[:, None], share, 0.0)) / RETURNED
+        push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
+        push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ self.means
+        change = slope * (1 - lost) - self.slopes
+        labels = corpus.labels.astype(push.dtype)
+        push += corpus.weighted(labels * change) @ self.bends
+        size = jnp.linalg.norm(push) + corpus.weighted(slope * lost) @ self.reach
+        back = jnp.max(jnp.where(tied & ~top, share, 0.0)) / RETURNED
         # Newton's method, which finds the time of an event, wants numbers.
-        tiny = jnp.finfo(push.dtype).tiny
-        back, push = (jnp.maximum(x, tiny) for x in (back, push / self.allowed))
-        return jnp.log(back), jnp.log(push)
+        tiny = jnp.finfo(size.dtype).tiny
+        back, size = (jnp.maximum(x, tiny) for x in (back, size / self.allowed))
+        return jnp.log(back), jnp.log(size)
 
 
 class Flow(eqx.Module):

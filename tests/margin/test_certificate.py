@@ -14,7 +14,9 @@ from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.certificate import Ending, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
+from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.pairs import pair_strength, score_differences
+from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
@@ -82,6 +84,45 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
     bound = bound_of(start, bags, pairs, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
+
+
+def test_ties_that_are_not_at_rest_count():
+    """D G² Σ Γ_X r_X Λ_X ∫‖δ‖ dτ with its own bound on δ, and Λ max ‖δ‖ beside it."""
+    s, stiffness, moved = 8.0, 0.02, 1e-5
+    start, bags = problem([2.0, 0.5], [1, -1])
+    query = np.array([s + np.log(0.25), 0.0])
+    pairs, margin, _, late, _ = late_flow(start, bags, query)
+    found = jax.tree.map(jnp.asarray, (pairs, margin, late))
+    end = Ending(jnp.asarray(CHOSEN), *found)
+    widths = jnp.array([0.2, 0.4])
+    given = start, bags, end, jnp.asarray(query), jnp.asarray(s), TOLERANCE
+
+    @jax.jit
+    def with_ties(moved, stiffness):
+        numbers = 0.0, stiffness, 1.0, 1.0, jnp.asarray(0.1)
+        rest = Minimum(jnp.zeros(1), *numbers)
+        return perturbations(*given, ties=RestingTies(True, rest, moved, widths))
+
+    come, alone = with_ties(moved, stiffness), jax.jit(lambda: perturbations(*given))()
+    weights = np.exp(-np.array([1.0, 2.0]) * (s + np.log(0.25)))
+    weights = weights / (1 + weights)
+    values, labels = np.array([-1.0, -2.0]), np.array([1, -1])
+    residual = 1 / (1 + np.exp(labels * weights * values))
+    gross = np.exp(s) / 2 * residual * weights * -values
+    reach = widths * (4 - 1.3 * values)
+    push = 1.5 * gross @ reach * np.exp(2 * (2 * come.distance * LONG + TOLERANCE))
+    soft = stiffness * np.exp(s) / 2
+    largest = moved + push / soft
+    way = moved * np.log1p(1 / soft) + push / soft
+    np.testing.assert_allclose(come.displacement, 0.4 * largest, rtol=1e-6)
+    np.testing.assert_allclose(come.ties, LONG * push * way, rtol=1e-6)
+    everywhere = jnp.asarray(jnp.inf)
+    more = come.bound(everywhere) - alone.bound(everywhere)
+    np.testing.assert_allclose(more, LONG * come.ties, rtol=1e-6)
+    assert alone.ties == alone.displacement == 0
+    # Beyond half of a force by the ties, and out of their basin, nothing is bounded.
+    assert np.isinf(with_ties(0.6 / reach.max(), stiffness).ties)
+    assert np.isinf(with_ties(0.11, stiffness).displacement)
 
 
 def test_path_dependence_is_known_where_it_was_watched():
