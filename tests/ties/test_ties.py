@@ -373,6 +373,29 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     assert lower < 20 and np.exp(push(query)) * most <= 10 * off
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
+    model, bags = problem(seed)
+    ties = find(settled(model, bags), bags)
+    few, left, held = contracted(model, bags, ties)
+    held = held._replace(reach=0 * held.reach, allowed=jnp.asarray(1.0))
+
+    @jax.jit
+    def both(query):
+        def risk(p):
+            return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
+
+        scores, values = few.embeddings @ query, few.embeddings @ few.head
+        force = ties.axes @ jax.grad(risk)(ties.point + query)
+        return held.excess(scores, values, left)[1], jnp.linalg.norm(force)
+
+    for lower in (3.0, 6.0, 10.0):
+        scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
+        query = np.linalg.lstsq(np.asarray(few.embeddings), scores)[0]
+        push, force = both(jnp.asarray(query))
+        np.testing.assert_allclose(np.exp(push), force, rtol=1e-8)
+
+
 def test_a_single_bag_pushes_the_ties_of_others():
     """Bag {s, r} alone exerts q_r σ(−f) w (b_s − b_r) Π(E_r − E_s)."""
     rows = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.3, 2.0], [0.0, 0.0]])
