@@ -1,10 +1,10 @@
-"""Figure 2: E·v and E·p over the posterior difference on invented data of eq. (15).
+"""Figure 2: E·v and E·p over the posterior difference, on invented data.
 
 Tokens are drawn independently given the label, with a share of irrelevant ones, so the
 data do not fulfil Assumption 1; E, p and v are trained together, with one layer of
-attention and with two. The formula of eq. (15) is not at hand: `independent_tokens` has
-its properties in a parametrisation of our own (mathematics, definition 3.3). Numbers of
-the authors' figure were not published, its shape is what is compared.
+attention and with two. The authors' formula (15) is not at hand: `independent_tokens`
+has its properties in a parametrisation of our own (mathematics, definition 3.3).
+Numbers of the authors' figure were not published, its shape is what is compared.
 
     python -m experiments.paper.figure_2
 """
@@ -63,7 +63,7 @@ class Settings(Study):
         length: T.
         relevant: relevant tokens per class.
         irrelevant: irrelevant tokens.
-        irrelevant_share: δ̃ of eq. (15).
+        irrelevant_share: δ̃ of formula (15).
         weakest: least posterior difference of a relevant token, were δ̃ zero.
         dim: d.
         steps: of Adam, over all sequences, E, p and v together.
@@ -116,7 +116,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def drawn(settings: Settings) -> Corpus:
-    """The data of eq. (15)."""
+    """The data of formula (15)."""
     return independent_tokens(
         jax.random.key(settings.seed),
         sequences=settings.sequences,
@@ -259,7 +259,7 @@ CLAIMS = (
         "E·v rises with the posterior difference of a token, E·p with its size; "
         "irrelevant tokens are a concentrated cloud around zero.",
         as_drawn,
-        "Figure 2, invented data of eq. (15); the poster's first figure",
+        "Figure 2, invented data of formula (15); the poster's first figure",
     ),
 )
 

@@ -16,7 +16,7 @@ from jaxselect.data.corpus import from_bags
 from jaxselect.data.loss import EXPONENTIAL
 from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import cls_flow, excess_loss
-from jaxselect.margin.certificate import TrialStatus, _left_out, certify
+from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.attention import (
@@ -137,7 +137,7 @@ def test_two_classes_are_two_signs(log_time):
             log_strongest_pull(scores, values, corpus),
             strength.factor * jnp.exp(strength.log_scale),
             coverage(chosen, corpus),
-            _left_out(after, corpus, top, query, jnp.array(40.0))[0],
+            _gross_forces(after, corpus, top, query, jnp.array(40.0)).omitted,
             push.values[:, 0] if values.ndim > 1 else push.values,
         )
 
