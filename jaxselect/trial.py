@@ -243,10 +243,17 @@ def _contracted(
     """
     none, no = no_ties(parameters, corpus), jnp.asarray(False)
     inside = parameters.embeddings @ none.axes.T
-    unbound = jnp.full_like(none.moved, jnp.inf)
-    flat = jnp.zeros((len(none.widths), inside.shape[1]), inside.dtype)
+    nothing = none.widths
+    flat = jnp.zeros((len(nothing), inside.shape[1]), inside.dtype)
     free = Held(
-        none.tied, corpus.tokens, inside, flat, flat, *[none.widths] * 2, unbound
+        tied=none.tied,
+        tokens=corpus.tokens,
+        rows=inside,
+        means=flat,
+        bends=flat,
+        slopes=nothing,
+        reach=nothing,
+        allowed=jnp.full_like(none.moved, jnp.inf),
     )
     whole = Contracted(parameters, corpus, free), none, no
     if corpus.classes is not None or parameters.query.dtype != jnp.float64:
