@@ -362,7 +362,7 @@ def _held(
 
     Source: mathematics, proposition 3g.6.
     """
-    spread = value_range(entries, after)[:, 0]
+    spread = value_range(entries, after)
     bent = ties.widths * response(spread, after.loss)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)

@@ -37,6 +37,7 @@ from .pairs import (
     laplacian,
     response,
     score_differences,
+    value_range,
 )
 from .perturbation import RestingTies, farthest, tie_motion
 
@@ -521,8 +522,9 @@ def perturbations(
     # A pair that meets in no sequence has no strength, whatever its exponent.
     meets = pairs & (size > 0)
     force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
-    fades = jnp.where(meets & (excess > 0), excess, 0.0)
-    ways = jnp.where(force > 0, force * length / fades, 0.0)
+    fades = meets & (excess > 0)
+    ways = force * length / jnp.where(fades, excess, 1.0)
+    ways = jnp.where(meets & ~fades, jnp.inf, ways)
 
     gross = _gross_forces(parameters, corpus, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
@@ -584,20 +586,12 @@ def _gross_forces(
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
     of_bag, change = corpus.values_by_entry(values), corpus.loss.largest_ratio
-    here = present
     if values.ndim > 1:
         # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of
         # two classes the other has all of it.
         margin = functional_margin(corpus.labels, attention.output)
         of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[1] > 2)
-        here = present[..., None]
-    highest = jnp.max(jnp.where(here, of_bag, -jnp.inf), axis=1)
-    lowest = jnp.min(jnp.where(here, of_bag, jnp.inf), axis=1)
-    spread = highest - lowest
-    if values.ndim > 1:
-        spread = spread.max(axis=1)
-    # A sequence of weight zero has nothing present.
-    spread = jnp.where(present.any(axis=1), spread, 0.0)
+    spread = value_range(of_bag, corpus)
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]

@@ -218,7 +218,7 @@ def pair_strength(
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     blur = zero
     if corpus.shift is not None and entries.ndim == 2:
-        spread = value_range(entries, corpus)
+        spread = value_range(entries, corpus)[:, None]
         size = spread * response(spread, corpus.loss) * corpus.shift.blur
         blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
@@ -241,10 +241,13 @@ def response(spread: Any, loss: Loss) -> Any:
 
 
 def value_range(
-    entries: Float[Array, "sequences width"], corpus: Corpus
-) -> Float[Array, "sequences one"]:
-    """Compute w = max b − min b over the tokens of every bag."""
+    entries: Float[Array, "sequences width *classes"], corpus: Corpus
+) -> Float[Array, " sequences"]:
+    """Compute w = max b − min b over the tokens of every bag, of the widest class."""
     present = corpus.present
-    highest = jnp.max(jnp.where(present, entries, -jnp.inf), axis=1, keepdims=True)
-    lowest = jnp.min(jnp.where(present, entries, jnp.inf), axis=1, keepdims=True)
-    return jnp.where(present.any(axis=1, keepdims=True), highest - lowest, 0.0)
+    here = present.reshape(*present.shape, *[1] * (entries.ndim - 2))
+    highest = jnp.max(jnp.where(here, entries, -jnp.inf), axis=1)
+    lowest = jnp.min(jnp.where(here, entries, jnp.inf), axis=1)
+    spread = (highest - lowest).reshape(len(present), -1).max(axis=1)
+    # A sequence of weight zero has nothing present.
+    return jnp.where(present.any(axis=1), spread, 0.0)

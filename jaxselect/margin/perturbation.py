@@ -36,7 +36,8 @@ def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
         [1.75, inf]
     """
     bound = distance + sum(ways)
-    return _where(bound <= basin, bound)
+    xp = bound.__array_namespace__()
+    return xp.where(bound <= basin, bound, xp.inf)
 
 
 class RestingTies(NamedTuple):
@@ -103,9 +104,3 @@ def tie_motion(
     held = push / rate
     off = farthest(distance, [held], rest.basin)
     return TieMotion(off, distance * xp.log1p(1 / rate) + held)
-
-
-def _where(holds: Number, bound: Number) -> Number:
-    """The bound where it holds, else ∞."""
-    xp = bound.__array_namespace__()
-    return xp.where(holds, bound, xp.inf)
