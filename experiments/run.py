@@ -24,6 +24,7 @@ from experiments.common.study import Dimension, Positive, Program, Seed, check, 
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.margin.certificate import TrialStatus
+from jaxselect.problem import attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +189,8 @@ def _check(*sizes: int) -> Callable[..., Any]:
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
     ) -> ToleranceCheck:
         _, after, corpus = initialise(jax.random.key(seed), draw, dim, step_size)
-        flow = cls_flow(after, corpus, until_norm=until_norm)
-        return tolerance_check(after, corpus, flow, until_norm=until_norm)
+        flow = cls_flow(attention(after, corpus), until_norm=until_norm)
+        return tolerance_check(attention(after, corpus), flow, until_norm=until_norm)
 
     return check
 

@@ -38,6 +38,7 @@ from .model.selection import (
     selected_tokens,
 )
 from .model.step import embedding_step, embedding_steps
+from .problem import Problem, attention
 from .sweep.grid import Grid
 from .sweep.labels import load
 from .sweep.launch import run_grid
@@ -63,6 +64,7 @@ __all__ = [
     "MaxMargin",
     "MaxMarginStatus",
     "Parameters",
+    "Problem",
     "RateSettings",
     "Rates",
     "ResolvedLimit",
@@ -70,6 +72,7 @@ __all__ = [
     "TrialSettings",
     "TrialStatus",
     "assumption_one",
+    "attention",
     "certify",
     "cls_flow",
     "competing_pairs",

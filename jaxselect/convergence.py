@@ -33,24 +33,31 @@ from .flow.crossing import (
     end_of_path,
     search_path,
 )
-from .margin.certificate import CERTIFIED, Ending, certificate_in_frame, certify
+from .margin.certificate import (
+    CERTIFIED,
+    Ending,
+    certificate_of,
+    certify,
+    selection,
+)
 from .margin.limit import (
     Limit,
     LimitStatus,
-    limit_in_frame,
+    limit,
     log_time_to_error,
     norm_to_error,
 )
 from .margin.max_margin import MaxMargin, max_margin, with_derivatives
 from .margin.pairs import score_differences, smallest_difference
 from .model.attention import functional_margin
-from .model.parameters import Frame, Parameters, check_problem, frame
-from .model.selection import competing_pairs, selected_output, selected_tokens
+from .model.parameters import Parameters, check_problem
+from .model.selection import competing_pairs, selected_output
 from .model.step import Embed, alignment_error, embedding_step
+from .problem import Problem, attention, check
 
-# (parameters, final selection, its max-margin solution) → events to search for.
+# (problem, final selection, its max-margin solution) → events to search for.
 Events = Callable[
-    [Parameters, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
+    [Problem, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
 ]
 
 
@@ -107,22 +114,10 @@ class ResolvedLimit(eqx.Module):
     kink: Bool[Scalar, ""]
     crossings: tuple[Crossing, ...] = ()
 
-    def placed(self, inside: Frame) -> "ResolvedLimit":
-        """Transform the limit from frame coordinates to R^d."""
-        direction = inside.lift_vectors(self.margin.direction)
-        return replace(
-            self,
-            path=jax.lax.stop_gradient(self.path.turned(inside.lift_points)),
-            margin=replace(self.margin, direction=direction),
-            late=self.late.placed(inside),
-            crossings=tuple(crossing.placed(inside) for crossing in self.crossings),
-        )
-
 
 @full_precision
 def resolve_limit(
-    after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     *,
     events: Events | None = None,
     settings: RateSettings = RateSettings(),
@@ -140,10 +135,9 @@ def resolve_limit(
     Source: mathematics, sections 3e, 3f and 4b.
 
     Args:
-        after: (E¹, p_0, v).
-        corpus: n labelled bags.
-        events: function of (E¹, p_0, v) in their frame, the selection and its
-            max-margin solution that returns functions of p; the last time at which each
+        problem: with its start.
+        events: function of the problem, the selection and its max-margin solution that
+            returns functions of p; the last time at which each
             of these is zero is found with the flow that carries derivatives.
         settings: static settings.
 
@@ -151,20 +145,18 @@ def resolve_limit(
         Selection, max-margin solution and late flow, differentiable in both modes.
 
     Raises:
-        BadInput: parameters and a corpus that do not go together.
+        BadInput: what is no problem.
     """
-    check_problem(after, corpus)
-    inside = frame(after)
-    after = inside.parameters
+    check(problem)
+    corpus = problem.corpus
     path = search_path(
-        after,
-        corpus,
+        problem,
         until_log_time=settings.until_log_time,
         points=settings.points,
         settings=settings.flow,
     )
-    fixed = jax.lax.stop_gradient(after.embeddings)
-    selected = selected_tokens(fixed @ path.query, corpus, path.log_time)
+    fixed = jax.lax.stop_gradient(problem.rows)
+    selected = selection(jax.lax.stop_gradient(problem), path.query, path.log_time)
     pairs = competing_pairs(selected, corpus)
 
     # Beside the problem itself two neighbours, which share its active pairs or show
@@ -175,27 +167,24 @@ def resolve_limit(
     solutions = jax.vmap(max_margin, (0, None))(around, pairs)
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
-    margin = with_derivatives(after.embeddings, margin)
+    margin = with_derivatives(problem.rows, margin)
     crossings: tuple[Crossing, ...] = ()
     if not settings.through_path:
         end = path.query
     elif events is None:
-        end = end_of_path(after, corpus, path, settings=settings.flow)
+        end = end_of_path(problem, path, settings=settings.flow)
     else:
-        found = events(after, selected, margin)
-        crossings, end = crossings_and_end(
-            after, corpus, path, found, settings=settings.flow
-        )
-    late = limit_in_frame(
-        after,
-        corpus,
+        found = events(problem, selected, margin)
+        crossings, end = crossings_and_end(problem, path, found, settings=settings.flow)
+    late = limit(
+        problem,
         selected,
         pairs,
         margin,
         late_query=end,
         earlier_query=path.earlier_query,
     )
-    fixed_end = jax.lax.stop_gradient((after, corpus, path, margin, late))
+    fixed_end = jax.lax.stop_gradient((problem, path, margin, late))
     settled = _settled(*fixed_end, selected, pairs)
     status = jnp.where(settled, late.status, LimitStatus.NOT_SETTLED)
     known = _one_or_nan(status)
@@ -210,18 +199,17 @@ def resolve_limit(
         unknown = {name: _nan_where(by_path, getattr(late, name)) for name in names}
         late = replace(late, **unknown)
     return ResolvedLimit(
-        path=path,
+        path=jax.lax.stop_gradient(path),
         selected=selected,
         margin=numbers(margin, "direction", "norm"),
         late=replace(late, status=status),
         kink=kink,
         crossings=tuple(numbers(each, "query", "log_time") for each in crossings),
-    ).placed(inside)
+    )
 
 
 def _settled(
-    after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     path: Flow,
     margin: MaxMargin,
     late: Limit,
@@ -230,7 +218,7 @@ def _settled(
 ) -> Bool[Scalar, ""]:
     """Whether the path reached its end and the prediction is certified there."""
     end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
-    status = certificate_in_frame(after, corpus, path, end).status
+    status = certificate_of(problem, path, end).status
     certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     predicted = late.status == LimitStatus.PREDICTED
     return (path.status == FlowStatus.REACHED) & (certified | ~predicted)
@@ -390,25 +378,23 @@ def rates(
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
     stepped = embed(before, corpus, step_size)
-    after = frame(stepped).parameters
+    problem = attention(stepped, corpus)
 
     def events(
-        after: Parameters, selected: Bool[Array, "sequences width"], margin: MaxMargin
+        problem: Problem, selected: Bool[Array, "sequences width"], margin: MaxMargin
     ) -> tuple[EventFunction, EventFunction]:
         return (
             _direction_event(margin.direction, early_error),
-            selection_event(after, corpus, selected),
+            selection_event(problem, selected),
         )
 
-    resolved = resolve_limit(after, corpus, events=events, settings=settings)
+    resolved = resolve_limit(problem, events=events, settings=settings)
     late, margin, kink = resolved.late, resolved.margin, resolved.kink
     early_log_time = selection_log_time = _nan_where(jnp.array(True), margin.norm)
     if settings.through_path:
-        _, selection = resolved.crossings
+        _, selected_at = resolved.crossings
         early_log_time, selection_log_time = map(_known_or_nan, resolved.crossings)
-        kink |= _selection_has_kink(
-            after, corpus, resolved, selection, move=settings.move
-        )
+        kink |= _selection_has_kink(problem, resolved, selected_at, move=settings.move)
     known = _one_or_nan(late.status)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
@@ -421,7 +407,7 @@ def rates(
         log_time_to_error=log_time_to_error(late, error),
         early_log_time=early_log_time,
         selection_log_time=selection_log_time,
-        final_loss=final_loss(after, corpus, resolved.selected) * known,
+        final_loss=final_loss(problem, resolved.selected) * known,
         loss_constant=margin.norm**2,
         kink=kink,
         history_dim=late.history_dim,
@@ -439,25 +425,23 @@ def _direction_event(
 
 
 def selection_event(
-    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+    problem: Problem, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
     """Event that every finally selected token leads in its sequence.
 
     Args:
-        after: (E¹, ·, v).
-        corpus: n labelled bags.
+        problem: that of the flow.
         selected: those tokens, in bag layout.
 
     Returns:
         h(p) for `crossing.last_crossings`.
     """
-    pairs = competing_pairs(selected, corpus)
-    return lambda query: smallest_difference(after.embeddings @ query, pairs)
+    pairs = competing_pairs(selected, problem.corpus)
+    return lambda query: smallest_difference(problem.scores(query), pairs)
 
 
 def _selection_has_kink(
-    after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     resolved: ResolvedLimit,
     selection: Crossing,
     *,
@@ -467,10 +451,10 @@ def _selection_has_kink(
 
     A lead counts as none below `move` of the scores passed on the way.
     """
-    pairs = competing_pairs(resolved.selected, corpus)
+    pairs = competing_pairs(resolved.selected, problem.corpus)
     scores, start = (
-        jax.lax.stop_gradient(after.embeddings @ query)
-        for query in (selection.query, after.query)
+        jax.lax.stop_gradient(problem.scores(query))
+        for query in (selection.query, problem.start)
     )
     leads = jnp.where(pairs, score_differences(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
@@ -481,7 +465,7 @@ def _selection_has_kink(
 
 
 def final_loss(
-    after: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
+    problem: Problem, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
     """Compute the risk at infinite time, when only selected tokens have weight.
 
@@ -490,8 +474,8 @@ def final_loss(
 
     Source: mathematics, section 3f.
     """
-    values = after.embeddings @ after.head
-    output = selected_output(values, selected, corpus)
+    corpus = problem.corpus
+    output = selected_output(problem.values, problem.offsets, selected)
     margin = functional_margin(corpus.labels, output).value
     return corpus.mean(corpus.loss.value(margin))
 
@@ -535,8 +519,7 @@ class ToleranceCheck(eqx.Module):
 
 @full_precision
 def tolerance_check(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     flow: Flow,
     *,
     until_norm: Float[Scalar, ""] | float = jnp.inf,
@@ -550,9 +533,8 @@ def tolerance_check(
     Source: mathematics, section 3e.
 
     Args:
-        parameters: (E¹, p_0, v), which the flow started from.
-        corpus: n labelled bags.
-        flow: flow of p from log(1+t) = 0, with E¹ and v fixed.
+        problem: which the flow started from.
+        flow: flow of p from log(1+t) = 0.
         until_norm: ‖p‖ that the flow was to stop at.
         until_log_time: log(1+t) that it was to stop at.
         settings: that it was integrated with.
@@ -564,15 +546,14 @@ def tolerance_check(
         BadInput: as `cls_flow`.
     """
     closer = cls_flow(
-        parameters,
-        corpus,
+        problem,
         until_norm=until_norm,
         until_log_time=until_log_time,
         settings=replace(settings, atol=REFINEMENT * settings.atol),
     )
 
     def end(one: Flow) -> tuple[Array, ...]:
-        found = certify(parameters, corpus, one)
+        found = certify(problem, one)
         late = found.ending.late
         return (
             found.ending.selected,

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .data.corpus import Corpus, Shift
+from .data.corpus import Corpus
 from .data.synthetic import centred_in_components, components
 from .flow.cls import Held
-from .margin.certificate import FORCES_HOLD, TOLERANCE
+from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
     Minimum,
     change_of_curvature,
@@ -30,15 +30,10 @@ from .margin.minimum import (
 from .margin.pairs import ROUNDINGS, difference_lengths, response, value_range
 from .margin.perturbation import RestingTies
 from .margin.span import span
-from .model.attention import (
-    Attention,
-    attend_corpus,
-    functional_margin,
-    token_scores,
-)
+from .model.attention import Attention, attend_bags, functional_margin
 from .model.curvature import score_curvature
-from .model.parameters import Parameters
-from .model.selection import WIDTH, selected_tokens
+from .model.selection import WIDTH
+from .problem import Problem
 
 # Bound on the iterations of Newton's method, from where the flow has nearly come to
 # rest.
@@ -100,22 +95,17 @@ class Contracted(NamedTuple):
     """The contracted problem, with p = z* + p′.
 
     Attributes:
-        parameters: (E′, p′, v), orthogonal to the ties.
-        corpus: the bags, one entry for the tied tokens of each, with shifts.
+        problem: with rows orthogonal to the ties, and one entry for the tied tokens of
+            each bag.
         held: what ends the flow of p′, as the ties would no longer rest.
     """
 
-    parameters: Parameters
-    corpus: Corpus
+    problem: Problem
     held: Held
 
 
-def find_ties(
-    parameters: Parameters,
-    corpus: Corpus,
-    log_time: Float[Scalar, ""] | float,
-) -> Ties:
-    """Find the tokens that are tied at p, and where they rest.
+def find_ties(problem: Problem, log_time: Float[Scalar, ""] | float) -> Ties:
+    """Find the tokens that are tied at p, where the problem starts, and their rest.
 
     Tokens of a bag are tied if their scores are within half of log t of the best and do
     not fall behind it at a speed of a half or more in log t. Labels are ±1, the ties
@@ -123,33 +113,29 @@ def find_ties(
 
     Source: mathematics, section 3g.
     """
-    near = selected_tokens(parameters.embeddings @ parameters.query, corpus, log_time)
-    velocity = _velocity(parameters, corpus, log_time)
-    pace = corpus.gather(parameters.embeddings @ velocity)
+    near = selection(problem, problem.start, log_time)
+    pace = problem.corpus.gather(problem.scores(_velocity(problem, log_time)))
     lead = jnp.max(jnp.where(near, pace, -jnp.inf), axis=1, keepdims=True)
     # What was decided late is near still, but parts at a speed of one or more.
-    return ties_of(parameters, corpus, near & ~(pace < lead - WIDTH))
+    return ties_of(problem, near & ~(pace < lead - WIDTH))
 
 
 def _velocity(
-    parameters: Parameters, corpus: Corpus, log_time: Float[Scalar, ""] | float
+    problem: Problem, log_time: Float[Scalar, ""] | float
 ) -> Float[Array, " dim"]:
     """Compute dp/dτ, where opposing forces cancel, by a linearly implicit step.
 
     (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
     H has a direction in which p grows.
     """
-    embeddings = parameters.embeddings
-    scores, values = token_scores(parameters)
-    pull, jacobian = score_curvature(scores, values, corpus, log_time)
-    hessian = -(embeddings.T @ jacobian @ embeddings)
+    rows, logits = problem.rows, problem.logits(problem.scores(problem.start))
+    pull, jacobian = score_curvature(logits, problem.values, problem.corpus, log_time)
+    hessian = -(rows.T @ jacobian @ rows)
     factor = cho_factor(hessian + jnp.eye(len(hessian), dtype=hessian.dtype))
-    return cho_solve(factor, 2 * (pull @ embeddings))
+    return cho_solve(factor, 2 * (pull @ rows))
 
 
-def ties_of(
-    parameters: Parameters, corpus: Corpus, selected: Bool[Array, "sequences width"]
-) -> Ties:
+def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
     """Compute the ties of a selection S_X and the minimum of the risk where they rest.
 
     z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
@@ -158,16 +144,15 @@ def ties_of(
     Source: mathematics, sections 3g and 7b.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 1]], [1, -1, 1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
-        >>> ties = jax.jit(ties_of)(start, bags, bags.present)
+        >>> ties = jax.jit(ties_of)(attention(start, bags), bags.present)
         >>> at_rest = jnp.tanh(ties.point[0])         # f = tanh z, and e^f = 2
         >>> round(at_rest.item(), 6), bool(ties.rest.proved)
         (0.693147, True)
     """
-    embeddings, query = parameters.embeddings, parameters.query
-    values, present = embeddings @ parameters.head, corpus.present
+    corpus, present = problem.corpus, problem.present
     tied = selected.sum(axis=1) > 1
     linked = _only(corpus, selected & tied[:, None])
     classes = components(linked)
@@ -175,13 +160,13 @@ def ties_of(
     of_bag = classes[corpus.tokens]
     winner = jnp.take_along_axis(of_bag, slot[:, None], axis=1)
     torn = present & ~selected & (of_bag == winner)
-    rows = centred_in_components(embeddings, linked)
+    rows = centred_in_components(problem.rows, linked)
     axes = span(rows).axes
     # A sequence of weight zero selects nothing, and keeps what it has.
-    kept = _only(corpus, selected | ~present.any(axis=1, keepdims=True))
-    rows, start = rows @ axes.T, axes @ query
-    place, hessian = _newton(rows, values, kept, start)
-    rest, root = _rest(rows, values, kept, place, hessian)
+    alone = _alone(problem, selected)
+    inside = dataclasses.replace(alone, rows=rows @ axes.T, start=axes @ problem.start)
+    place, hessian = _newton(inside)
+    rest, root = _rest(inside.starting_at(place), hessian)
     return Ties(
         selected=selected,
         slot=slot,
@@ -189,23 +174,30 @@ def ties_of(
         axes=axes,
         rest=rest,
         root=root,
-        moved=jnp.linalg.norm(start - place),
-        widths=_diameters(embeddings @ axes.T, present, corpus),
+        moved=jnp.linalg.norm(inside.start - place),
+        widths=_diameters(problem.rows @ axes.T, present, corpus),
         closed=~torn.any(),
     )
 
 
+def _alone(problem: Problem, selected: Bool[Array, "sequences width"]) -> Problem:
+    """Keep the selected entries of bags of positive weight, and drop the others."""
+    kept = selected | ~problem.present.any(axis=1, keepdims=True)
+    return dataclasses.replace(
+        problem,
+        offsets=jnp.where(kept, problem.offsets, -jnp.inf),
+        corpus=_only(problem.corpus, kept),
+    )
+
+
 def _newton(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
+    problem: Problem,
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
     """Run Newton's method while the gradient decreases; return the point and its H."""
 
     def step(state: tuple) -> tuple:
         there, *before, iteration, _ = state
-        pull, hessian = _descent(rows, values, corpus, there)
+        pull, hessian = _descent(problem, there)
         size = jnp.linalg.norm(pull)
         # A Hessian that is not positive makes NaN, which is not smaller.
         better = size < before[2]
@@ -213,8 +205,9 @@ def _newton(
         there = there + cho_solve(cho_factor(hessian), pull)
         return there, *found, iteration + 1, better
 
-    infinite = jnp.asarray(jnp.inf, rows.dtype)
-    none = place, jnp.eye(len(place), dtype=rows.dtype), infinite
+    place = problem.start
+    infinite = jnp.asarray(jnp.inf, place.dtype)
+    none = place, jnp.eye(len(place), dtype=place.dtype), infinite
     state = (place, *none, jnp.asarray(0), jnp.asarray(True))
     found = jax.lax.while_loop(
         lambda state: state[5] & (state[4] < ITERATIONS), step, state
@@ -223,13 +216,11 @@ def _newton(
 
 
 def _descent(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
+    problem: Problem, place: Float[Array, " axes"]
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
     """Compute −∇L and H = ∇²L at z; beyond the rank, H is filled to stay invertible."""
-    pull, jacobian = score_curvature(rows @ place, values, corpus)
+    rows, logits = problem.rows, problem.logits(problem.scores(place))
+    pull, jacobian = score_curvature(logits, problem.values, problem.corpus)
     hessian = -(rows.T @ jacobian @ rows)
     empty = jnp.all(rows == 0, axis=0)
     size = jnp.max(jnp.abs(jnp.diagonal(hessian)))
@@ -237,19 +228,17 @@ def _descent(
 
 
 def _rest(
-    rows: Float[Array, "vocabulary axes"],
-    values: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    place: Float[Array, " axes"],
-    hessian: Float[Array, "axes axes"],
+    problem: Problem, hessian: Float[Array, "axes axes"]
 ) -> tuple[Minimum, Float[Array, "axes axes"]]:
-    """Certify a point on two balls, and keep the stronger certificate."""
+    """Certify the start of a problem on two balls; keep the stronger certificate."""
+    corpus, rows, place = problem.corpus, problem.rows, problem.start
     stiffness, root = inverse_root(hessian)
-    size = newton_decrement(rows, values, corpus, place, root)
+    here = rows, problem.logits(problem.scores(place)), problem.values, corpus, place
+    size = newton_decrement(*here, root)
     diameters = _diameters(rows, corpus.filled, corpus)
 
     def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:
-        change = change_of_curvature(rows, values, corpus, place, diameters, narrow)
+        change = change_of_curvature(*here, diameters, narrow)
         return rest_at(place, (stiffness, root), size, change)
 
     balls = jax.lax.map(on_ball, jnp.array([False, True]))
@@ -268,11 +257,12 @@ def _diameters(
     return jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
 
 
-def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
+def no_ties(problem: Problem) -> Ties:
     """Return the record of a problem without ties."""
-    vocabulary, dim = parameters.embeddings.shape
+    corpus = problem.corpus
+    vocabulary, dim = problem.rows.shape
     size = min(vocabulary, dim)
-    zeros = partial(jnp.zeros, dtype=parameters.query.dtype)
+    zeros = partial(jnp.zeros, dtype=problem.start.dtype)
     number = zeros(())
     return Ties(
         selected=jnp.zeros(corpus.tokens.shape, bool),
@@ -287,44 +277,39 @@ def no_ties(parameters: Parameters, corpus: Corpus) -> Ties:
     )
 
 
-def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
+def contract(problem: Problem, ties: Ties) -> Contracted:
     """Contract ties at rest; the contracted problem has arrays of the same shapes.
 
-    E′ = (1 − Π) E and p′ = (1 − Π) p, with the first token of a class in the place of
-    all its tokens. An entry's score is shifted by E_r·z*. In a tied sequence one entry
-    stands for S_X: its weight is Σ_{s∈S_X} C_s e^{E_s·z*}, its value f_X(z*). The flow
-    of p and that of the contracted problem differ by terms that vanish like e^{−τ}.
+    A′ = (1 − Π) A and p′ = (1 − Π) p, with the first token of a class in the place of
+    all its tokens. An entry's offset is α + A_r·z*. In a tied sequence one entry stands
+    for S_X: its offset is log Σ_{s∈S_X} e^{α + A_s·z*}, its value f_X(z*). The flow of
+    p and that of the contracted problem differ by terms that vanish like e^{−τ}.
 
     Source: mathematics, section 3g.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1, 2], [0, 1]], [1, -1], vocabulary=3)
         >>> start = Parameters(
         ...     jnp.eye(3), jnp.array([9.0, 9.0, 0.0]), jnp.array([1.0, -1.0, 0.0])
         ... )
-        >>> chosen = selected_tokens(start.query, bags, 9.0)
-        >>> find = jax.jit(lambda: contract(start, bags, ties_of(start, bags, chosen)))
-        >>> left = find()
+        >>> problem = attention(start, bags)
+        >>> chosen = selection(problem, start.query, 9.0)
+        >>> left = contract(problem, jax.jit(ties_of)(problem, chosen)).problem
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
-    embeddings, head = parameters.embeddings, parameters.head
+    corpus, embeddings = problem.corpus, problem.rows
     across = _orthogonal(ties.axes)
     inside = embeddings @ ties.axes.T
-    at_rest, values = inside @ ties.rest.point, embeddings @ head
-    kept = _only(corpus, ties.selected | ~corpus.present.any(axis=1, keepdims=True))
-    tokens = ties.classes[corpus.tokens]
+    at_rest = inside @ ties.rest.point
     here = corpus.marks(ties.slot)
 
+    kept = _alone(problem, ties.selected)
     logits = kept.logits(at_rest)
     together = jax.nn.logsumexp(logits, axis=1, keepdims=True)
-    own = kept.logits(jnp.zeros_like(at_rest))
-    scores = corpus.scores_by_entry(at_rest)
-    scores = jnp.where(here, together - jnp.where(here, own, 0.0), scores)
-    alone = attend_corpus(at_rest, values, kept)
-    wanted = jnp.where(here, alone.output[:, None], corpus.values_by_entry(values))
-    rows = across(embeddings)
+    alone = attend_bags(logits, problem.values, kept.corpus)
+    values = jnp.where(here, alone.output[:, None], problem.values)
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
     seen = (inside @ ties.root)[corpus.tokens]
@@ -333,16 +318,20 @@ def contract(parameters: Parameters, corpus: Corpus, ties: Ties) -> Contracted:
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
     eps = jnp.finfo(at_rest.dtype).eps
     blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
-    shift = Shift(scores=scores, values=wanted - (rows @ head)[tokens], blur=blur)
-    bags = dataclasses.replace(
-        corpus,
-        tokens=tokens,
-        counts=jnp.where(ties.selected & ~here, 0.0, corpus.counts),
-        shift=shift,
+    counts = jnp.where(ties.selected & ~here, 0.0, corpus.counts)
+    offsets = jnp.where(here, together, problem.logits(at_rest))
+    few = dataclasses.replace(
+        problem,
+        rows=across(embeddings),
+        start=across(problem.start),
+        offsets=jnp.where(counts > 0, offsets, -jnp.inf),
+        values=values,
+        offset_errors=problem.offset_errors + blur,
+        corpus=dataclasses.replace(
+            corpus, tokens=ties.classes[corpus.tokens], counts=counts
+        ),
     )
-    few = Parameters(rows, across(parameters.query), head)
-    held = _held(ties, corpus, inside, alone, bags, bags.values_by_entry(rows @ head))
-    return Contracted(few, bags, held)
+    return Contracted(few, _held(ties, corpus, inside, alone, few))
 
 
 def _held(
@@ -350,8 +339,7 @@ def _held(
     before: Corpus,
     inside: Float[Array, "vocabulary axes"],
     alone: Attention,
-    after: Corpus,
-    entries: Float[Array, "sequences width"],
+    after: Problem,
 ) -> Held:
     """Bound how hard losing tokens may push the ties before these must be let go.
 
@@ -362,8 +350,8 @@ def _held(
 
     Source: mathematics, proposition 3g.6.
     """
-    spread = value_range(entries, after)
-    bent = ties.widths * response(spread, after.loss)
+    spread = value_range(after.values, after.present)
+    bent = ties.widths * response(spread, before.loss)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)

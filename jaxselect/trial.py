@@ -22,14 +22,15 @@ from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from .checks import BadInput
 from .compilation import full_precision
-from .data.corpus import Corpus, Shift
+from .data.corpus import Corpus
 from .flow.cls import Flow, FlowStatus, Held, cls_flow, direction_error
 from .flow.control import FlowSettings
 from .margin.certificate import TOLERANCE, Certificate, TrialStatus, certify
-from .model.attention import attend_corpus
-from .model.parameters import Parameters, check_problem, gaussian_reduced
+from .model.attention import attend_bags
+from .model.parameters import Parameters, gaussian_reduced
 from .model.selection import coverage, important_tokens, mean_coverage, selected_output
 from .model.step import Embed, alignment_error, embedding_step
+from .problem import Problem, attention, check
 from .ties import Contracted, Ties, contract, find_ties, no_ties
 
 # Largest log-time; the norm is reached before, but by a run at rest.
@@ -72,15 +73,13 @@ class Stage(eqx.Module):
     """One stage of a flow.
 
     Attributes:
-        parameters: those of the integrated problem, with p at the start of the stage.
-        corpus: corpus of that problem.
+        problem: the integrated one, with p at the start of the stage.
         ties: the contracted ties; without tied sequences if nothing was contracted.
         flow: flow of that problem's p, in log(1+t) of the run.
         point: point of the run, at the end of the stage.
     """
 
-    parameters: Parameters
-    corpus: Corpus
+    problem: Problem
     ties: Ties
     flow: Flow
     point: Point
@@ -91,16 +90,15 @@ class Stage(eqx.Module):
         return self.ties.tied.any()
 
 
-def beginning(parameters: Parameters) -> Point:
+def beginning(problem: Problem) -> Point:
     """Start a run: p_0 at t = 0."""
-    zero, no = jnp.zeros((), parameters.query.dtype), jnp.asarray(False)
-    return Point(parameters.query, zero, zero, no, no)
+    zero, no = jnp.zeros((), problem.start.dtype), jnp.asarray(False)
+    return Point(problem.start, zero, zero, no, no)
 
 
 @full_precision
 def flow_to_end(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     point: Point | None = None,
     *,
     until_norm: Float[Scalar, ""] | float,
@@ -116,8 +114,7 @@ def flow_to_end(
     Source: mathematics, section 3g.
 
     Args:
-        parameters: (E, p_0, v), in a `frame` where d is large.
-        corpus: n labelled bags; ties are contracted for labels ±1 in double precision.
+        problem: ties are contracted for labels ±1 in double precision.
         point: where to continue, from a former call's last stage; p_0 at t = 0 by
             default.
         until_norm: ‖p‖ to stop at.
@@ -129,25 +126,22 @@ def flow_to_end(
         The last stage, with the `num_steps` and the path of all stages.
 
     Raises:
-        BadInput: parameters and a corpus that do not go together.
+        BadInput: what is no problem.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        >>> last = jax.jit(lambda: flow_to_end(start, bags, until_norm=1e6))()
+        >>> last = jax.jit(flow_to_end)(attention(start, bags), until_norm=1e6)
         >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
         (True, 'REACHED')
     """
-    check_problem(parameters, corpus)
-    if corpus.shift is None:
-        nothing = jnp.zeros(corpus.tokens.shape, parameters.query.dtype)
-        corpus = dataclasses.replace(corpus, shift=Shift(nothing, nothing, nothing))
-    norm = jnp.asarray(until_norm, parameters.query.dtype)
+    check(problem)
+    norm = jnp.asarray(until_norm, problem.start.dtype)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
-        return _stage(parameters, corpus, norm, path_log_times, point, settings)
+        return _stage(problem, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -167,7 +161,7 @@ def flow_to_end(
         )
         return dataclasses.replace(stage, flow=flow), number + 1
 
-    start = beginning(parameters) if point is None else point
+    start = beginning(problem) if point is None else point
     # Traced once, for its shapes and for the loop.
     stage_of = eqx.filter_closure_convert(stage_of, start)
     empty = jax.eval_shape(lambda: stage_of(start))
@@ -177,16 +171,14 @@ def flow_to_end(
 
 
 def _stage(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
     settings: FlowSettings,
 ) -> Stage:
     """Integrate one stage of the flow, from a point to the end of the stage."""
-    parameters = Parameters(parameters.embeddings, point.query, parameters.head)
-    problem, ties, on_their_way = _contracted(parameters, corpus, point)
+    few, ties, on_their_way = _contracted(problem.starting_at(point.query), point)
     contracted = ties.tied.any()
     # Ties on their way to rest get there on a clock of their own. Of others whose
     # forces cancel nothing is proved, and nothing is integrated further.
@@ -194,13 +186,12 @@ def _stage(
     begin = jnp.where(on_their_way, 0.0, point.own_log_time)
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
-        problem.parameters,
-        problem.corpus,
+        few.problem,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=jnp.where(stuck, begin, LATEST),
         from_log_time=begin,
         path_log_times=path_log_times,
-        held=problem.held,
+        held=few.held,
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
@@ -211,15 +202,14 @@ def _stage(
         | (status == FlowStatus.SELECTION_CHANGED)
         | (balanced & contracted)
     )
-    if parameters.query.dtype != jnp.float64:
+    if problem.start.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
     now = log_time_of(point.origin_log_time, point.own_log_time)
     origin = jnp.where(on_their_way, now, point.origin_log_time)
     log_time = log_time_of(origin, flow.log_time)
     return Stage(
-        parameters=problem.parameters,
-        corpus=problem.corpus,
+        problem=few.problem,
         ties=ties,
         flow=dataclasses.replace(flow, log_time=log_time, status=status),
         point=Point(
@@ -233,7 +223,7 @@ def _stage(
 
 
 def _contracted(
-    parameters: Parameters, corpus: Corpus, point: Point
+    problem: Problem, point: Point
 ) -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
     """Contract the problem if its ties rest; say whether they are on their way there.
 
@@ -241,8 +231,8 @@ def _contracted(
         The problem, its ties, and whether these are proved to come to rest, but are too
         far from it to be contracted.
     """
-    none, no = no_ties(parameters, corpus), jnp.asarray(False)
-    inside = parameters.embeddings @ none.axes.T
+    corpus, none, no = problem.corpus, no_ties(problem), jnp.asarray(False)
+    inside = problem.rows @ none.axes.T
     nothing = none.widths
     flat = jnp.zeros((len(nothing), inside.shape[1]), inside.dtype)
     free = Held(
@@ -255,16 +245,16 @@ def _contracted(
         reach=nothing,
         allowed=jnp.full_like(none.moved, jnp.inf),
     )
-    whole = Contracted(parameters, corpus, free), none, no
-    if corpus.classes is not None or parameters.query.dtype != jnp.float64:
+    whole = Contracted(problem, free), none, no
+    if corpus.classes is not None or problem.start.dtype != jnp.float64:
         return whole
 
     def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
-        ties = find_ties(parameters, corpus, point.own_log_time)
-        few = contract(parameters, corpus, ties)
-        rows, head = few.parameters.embeddings, few.parameters.head
-        scores, values = rows @ few.parameters.query, rows @ head
-        _, push = few.held.excess(scores, values, few.corpus)
+        ties = find_ties(problem, point.own_log_time)
+        few = contract(problem, ties)
+        after = few.problem
+        logits = after.logits(after.scores(after.start))
+        _, push = few.held.excess(logits, after.values, after.corpus)
         rests = ties.proved & (push <= 0)
         found = jax.tree.map(partial(jnp.where, rests), (few, ties), whole[:2])
         return *found, ties.proved & ~rests
@@ -273,8 +263,7 @@ def _contracted(
 
 
 def certify_stage(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     stage: Stage,
     *,
     tolerance: float = TOLERANCE,
@@ -287,15 +276,10 @@ def certify_stage(
 
     Source: mathematics, sections 3e and 3g.
     """
-    contracted = stage.parameters, stage.corpus, stage.flow
+    corpus, ties = problem.corpus, stage.ties
     if corpus.classes is not None:
-        return certify(*contracted, tolerance=tolerance)
-    ties = stage.ties
-    found = certify(
-        *contracted,
-        tolerance=tolerance,
-        ties=ties.resting,
-    )
+        return certify(stage.problem, stage.flow, tolerance=tolerance)
+    found = certify(stage.problem, stage.flow, tolerance=tolerance, ties=ties.resting)
     end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
     selected = end.selected | (ties.selected & still)
@@ -458,15 +442,15 @@ def run_trial(
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    first = beginning(after)
+    problem = attention(after, corpus)
+    first = beginning(problem)
     if point is not None:
         begun = (point.origin_log_time > 0) | (point.own_log_time > 0)
         # Of a trial, too: it has the fields of a point, and more.
         given = (getattr(point, name) for name in Point.__dataclass_fields__)
         first = jax.tree.map(partial(jnp.where, begun), Point(*given), first)
     stage = flow_to_end(
-        after,
-        corpus,
+        problem,
         first,
         until_norm=until_norm,
         path_log_times=path,
@@ -474,7 +458,7 @@ def run_trial(
         settings=settings.flow,
     )
     tolerance = settings.late_flow_tolerance
-    return _evaluate(before, after, corpus, stage, step_size, embed, tolerance)
+    return _evaluate(before, after, problem, stage, step_size, embed, tolerance)
 
 
 def initialise(
@@ -509,16 +493,16 @@ def initialise(
 def _evaluate(
     before: Parameters,
     after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     stage: Stage,
     step_size: Float[Scalar, ""] | float,
     embed: Embed = embedding_step,
     tolerance: float = TOLERANCE,
 ) -> Trial:
     """Evaluate a trial at the end of the last stage of its flow."""
-    flow, query = stage.flow, stage.point.query
+    corpus, flow, query = problem.corpus, stage.flow, stage.point.query
     values = after.embeddings @ after.head
-    found = certify_stage(after, corpus, stage, tolerance=tolerance)
+    found = certify_stage(problem, stage, tolerance=tolerance)
     margin, late = found.ending.margin, found.ending.late
     important = important_tokens(corpus)
     number = jnp.maximum(important.sum(), 1).astype(values.dtype)
@@ -570,9 +554,9 @@ def _unselected_effect(
     stage: Stage, selected: Bool[Array, "sequences width"]
 ) -> Float[Scalar, ""]:
     """max_X |f(X) − its limit for the selected tokens alone|."""
-    embeddings, head = stage.parameters.embeddings, stage.parameters.head
-    scores, values = embeddings @ stage.flow.query, embeddings @ head
+    problem, corpus = stage.problem, stage.problem.corpus
+    logits = problem.logits(problem.scores(stage.flow.query))
     # In the corpus of a contracted problem one entry stands for those that are tied.
-    alone = selected_output(values, selected, stage.corpus)
-    effect = _largest(attend_corpus(scores, values, stage.corpus).output - alone)
+    alone = selected_output(problem.values, problem.offsets, selected)
+    effect = _largest(attend_bags(logits, problem.values, corpus).output - alone)
     return jnp.max(jnp.where(selected.any(axis=1), effect, 0.0))

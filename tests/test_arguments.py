@@ -28,6 +28,7 @@ from jaxselect.networks.network import (
     tables_of,
 )
 from jaxselect.networks.training import minibatch, stratify
+from jaxselect.problem import attention
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
@@ -54,7 +55,9 @@ def bare(function):
 
 
 def flow(start=START, bags=BAGS, **bounds):
-    return bare(jaxselect.cls_flow)(start, bags, **{"until_log_time": 3.0} | bounds)
+    return bare(jaxselect.cls_flow)(
+        attention(start, bags), **{"until_log_time": 3.0} | bounds
+    )
 
 
 def step(start=START, bags=BAGS, size=1.0):
@@ -114,7 +117,9 @@ WRONG = {
         KEY, vocabulary=3, dim=[3.0]
     ),
     "a corpus is no way to draw one": lambda: trial(BAGS),
-    "p in two axes": lambda: bare(jaxselect.ending)(START, BAGS, jnp.eye(3), 1.0),
+    "p in two axes": lambda: bare(jaxselect.ending)(
+        attention(START, BAGS), jnp.eye(3), 1.0
+    ),
     "a number of sequences": lambda: bare(jaxselect.from_sequences)(
         3, [1], vocabulary=3
     ),
@@ -127,11 +132,11 @@ WRONG = {
     "a tolerance below zero": lambda: jaxselect.FlowSettings(rtol=-1e-6),
     "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
     "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
-        START, BAGS, None, tolerance=2e-3
+        attention(START, BAGS), None, tolerance=2e-3
     ),
     "no step": lambda: jaxselect.FlowSettings(max_steps=0),
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
-    "a path of no point": lambda: search_path(START, BAGS, points=0),
+    "a path of no point": lambda: search_path(attention(START, BAGS), points=0),
     "a step that is NaN": lambda: step(size=NAN),
     "a step uphill": lambda: step(size=-1.0),
     "a rate of a step uphill": lambda: jaxselect.rates(START, BAGS, -1.0),

@@ -21,6 +21,7 @@ from jaxselect.flow.cls import cls_flow, velocity
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
 PLATFORMS = ("tpu", "cuda")
@@ -42,14 +43,16 @@ def problem() -> tuple[Parameters, Corpus]:
 def on_the_way(start, corpus):
     """An end that is an event, and a path of which two times are off the flow."""
     times = jnp.asarray([1.0, 0.5, 2.0, 1e9])
-    flow = cls_flow(start, corpus, until_norm=100.0, path_log_times=times)
+    flow = cls_flow(attention(start, corpus), until_norm=100.0, path_log_times=times)
     known = jnp.isfinite(flow.path_query)
     return flow.log_time + jnp.sum(jnp.where(known, flow.path_query, 0.0))
 
 
 PROGRAMS = {
     "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
-    "velocity": lambda start, corpus: velocity(start, corpus, 1.0, start.query),
+    "velocity": lambda start, corpus: velocity(
+        attention(start, corpus), 1.0, start.query
+    ),
     "flow": jax.value_and_grad(on_the_way),
     "gradient of the margin": lambda start, corpus: jax.grad(
         lambda e: max_margin(e, jnp.zeros((4, 4), bool).at[0, 2:].set(True)).norm

@@ -12,13 +12,16 @@ from jaxselect.checks import BadInput
 from jaxselect.convergence import tolerance_check
 from jaxselect.flow.crossing import search_path
 from jaxselect.flow.joint import joint_flow
+from jaxselect.problem import attention
 from jaxselect.trial import beginning
 from tests.tolerances import assert_close
 
 CORPUS = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
 START = jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.arange(5.0))
 FEWER = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.ones(3))
-FLOW = jax.jit(lambda: jaxselect.cls_flow(START, CORPUS, until_log_time=1.0))()
+FLOW = jax.jit(
+    lambda: jaxselect.cls_flow(attention(START, CORPUS), until_log_time=1.0)
+)()
 DOORS = {
     "embedding_step": lambda *given: jaxselect.embedding_step(*given, 1.0),
     "embedding_steps": lambda *given: jaxselect.embedding_steps(2)(*given, 1.0),

@@ -29,6 +29,7 @@ from experiments.common.numbers import num
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
+from jaxselect.problem import attention
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
 """Mean |E_sᵀv| of the important tokens after the step: from no step to a huge one."""
@@ -105,7 +106,9 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
         flow, seconds = timed(to_norm(compiled, start, corpus), 1e6, settings.repeats)
         # All are held against the max-margin solution of our flow's selection.
-        wanted = jax.jit(certify)(start, corpus, flow).ending.margin.direction
+        wanted = jax.jit(certify)(
+            attention(start, corpus), flow
+        ).ending.margin.direction
         found: dict[str, Any] = {
             "jaxselect": {
                 "steps": int(flow.num_steps),

@@ -38,6 +38,7 @@ from jaxselect import (
     gaussian_reduced,
 )
 from jaxselect.model.attention import token_scores
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,9 @@ def at_rest(dim: float) -> list[float]:
     draws = itertools.count()
     first = next(one for one in draws if opposed(jax.random.key(one), dim, 0.0))
     start = gaussian_reduced(jax.random.key(first), vocabulary=2, dim=dim)
-    flow = jax.jit(lambda late: cls_flow(start, both_labels(), until_log_time=late))
+    flow = jax.jit(
+        lambda late: cls_flow(attention(start, both_labels()), until_log_time=late)
+    )
     return [float(jnp.linalg.norm(flow(late).query)) for late in (20.0, 40.0, 80.0)]
 
 

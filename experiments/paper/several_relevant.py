@@ -43,6 +43,7 @@ from jaxselect import (
 )
 from jaxselect.margin.certificate import CERTIFIED
 from jaxselect.model.selection import important_tokens
+from jaxselect.problem import attention
 
 ENDS = [
     "all of them in every sequence",
@@ -143,8 +144,8 @@ def followed(
     )
     start = gaussian_reduced(model, vocabulary=corpus.vocabulary, dim=dim)
     after = embedding_step(start, corpus, step_size)
-    flow = cls_flow(after, corpus, until_norm=settings.until_norm)
-    end = certify(after, corpus, flow)
+    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
+    end = certify(attention(after, corpus), flow)
     relevant = important_tokens(corpus)[corpus.tokens] & corpus.present
     hit = (end.ending.selected & relevant).any(axis=1)
     missed = (~end.ending.selected & relevant).any(axis=1)

@@ -15,6 +15,7 @@ from jaxselect.margin.certificate import ending
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
@@ -38,15 +39,14 @@ def compare_flows(
     """
     begun = Parameters(after.embeddings, start @ after.query, after.head)
     flow = cls_flow(
-        begun,
-        corpus,
+        attention(begun, corpus),
         until_log_time=marks[-1],
         path_log_times=marks,
         settings=TIGHT,
     )
     derived = key_query_of(start, after.query, flow.path_query[0])
     straight = direct(after, corpus, start, marks[0])
-    end = ending(begun, corpus, flow.query, flow.log_time)
+    end = ending(attention(begun, corpus), flow.query, flow.log_time)
     rank_one = jnp.outer(end.margin.direction, after.query).ravel()
 
     def look(query: jax.Array) -> tuple[jax.Array, ...]:

@@ -30,6 +30,7 @@ from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens
+from jaxselect.problem import attention
 
 ALONE, BESIDE = 0, 1
 """Places of the two flows: of p alone, and of p beside v."""
@@ -62,7 +63,9 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         Arrays by name, with a leading axis `ALONE`, `BESIDE` where both flows have one.
     """
     rows = after.embeddings
-    alone = cls_flow(after, corpus, until_log_time=marks[-1], path_log_times=marks)
+    alone = cls_flow(
+        attention(after, corpus), until_log_time=marks[-1], path_log_times=marks
+    )
     beside = joint_flow(
         after,
         corpus,
@@ -93,8 +96,10 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         query: jax.Array,
     ) -> tuple[jax.Array, ...]:
         here = Parameters(rows, query, head)
-        exponent, _ = local_exponents(here, corpus, direction, log_time, query)
-        heading = velocity(here, corpus, log_time, query) / pace
+        exponent, _ = local_exponents(
+            attention(here, corpus), direction, log_time, query
+        )
+        heading = velocity(attention(here, corpus), log_time, query) / pace
         return (
             jnp.linalg.norm(query),
             direction_error(query, direction),

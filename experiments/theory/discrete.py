@@ -43,6 +43,7 @@ from jaxselect.margin.descent import certify_descent
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 OFFSET_PROBLEM = Problem(12, 3, 2, 3)
 """The corpus whose offset is measured, after a step of 20 on E."""
@@ -180,7 +181,11 @@ def offsets(settings: Settings) -> list[dict]:
         query: jax.Array, half: jax.Array, step: jax.Array, steps: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         found = certify_descent(
-            after, corpus, query, steps=steps, step_size=step, earlier_query=half
+            attention(after, corpus),
+            query,
+            steps=steps,
+            step_size=step,
+            earlier_query=half,
         )
         return found.late_flow_residual, found.status
 
@@ -255,7 +260,10 @@ def curve(
     times = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-3, end, 6000)])
     tight = FlowSettings(1e-9, 1e-9)
     line = cls_flow(
-        after, corpus, until_log_time=end, path_log_times=times, settings=tight
+        attention(after, corpus),
+        until_log_time=end,
+        path_log_times=times,
+        settings=tight,
     ).path_query
 
     limits = partial(stable_steps, after, corpus)
@@ -284,7 +292,7 @@ def first_order(
 
     def linear(point: tuple) -> tuple[jax.Array, jax.Array, jax.Array]:
         log_time, query = point
-        down = velocity(after, corpus, log_time, query)
+        down = velocity(attention(after, corpus), log_time, query)
         pace = jnp.linalg.norm(down) if normalised else jnp.exp(log_time)
         bent = pace * (jax.jacfwd(move)(query) - jnp.eye(len(query)))
         return bent, -bent @ (move(query) - query) / 2, down / jnp.linalg.norm(down)
@@ -340,7 +348,7 @@ def update(
     normalised: bool,
 ) -> jax.Array:
     """One step of either rule: p − h ∇L, or p − h ∇L/‖∇L‖."""
-    down = velocity(after, corpus, 0.0, query)
+    down = velocity(attention(after, corpus), 0.0, query)
     if normalised:
         down = down / jnp.linalg.norm(down)
     return query + step * down

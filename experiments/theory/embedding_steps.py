@@ -32,6 +32,7 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
+from jaxselect.problem import attention
 from jaxselect.theory.steps import reduced_steps
 
 MEASURED = ("alignment", "rest", "cosine", "margin_norm")
@@ -121,8 +122,8 @@ def outcome(
     important = important_tokens(corpus)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
     rest = jnp.sum(jnp.where(important[corpus.tokens], 0.0, weights), axis=1)
-    flow = cls_flow(after, corpus, until_norm=settings.until_norm)
-    found = certify(after, corpus, flow)
+    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
+    found = certify(attention(after, corpus), flow)
     margin = found.ending.margin
     size = jnp.linalg.norm(after.query) * margin.norm
     return {

@@ -33,6 +33,7 @@ from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Rank tokens and sequences; take them away."""
     before, corpus = settings.problem.draw(settings.seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    resolved = jax.jit(resolve_limit)(after, corpus)
+    resolved = jax.jit(resolve_limit)(attention(after, corpus))
     if resolved.late.status != LimitStatus.PREDICTED:
         name = LimitStatus(resolved.late.status.item()).name
         raise BadInput(
@@ -166,7 +167,9 @@ def error_constant(
     Part of it may be history, so the flow is followed; NaN where it selects otherwise.
     """
     thinned, _ = weighted(corpus, share, "token")
-    resolved = resolve_limit(embedding_step(before, thinned, step_size), thinned)
+    resolved = resolve_limit(
+        attention(embedding_step(before, thinned, step_size), thinned)
+    )
     same = jnp.all(resolved.selected == chosen)
     return jnp.where(same, resolved.late.error_constant, jnp.nan)
 
@@ -232,7 +235,7 @@ def kept(problem: tuple) -> dict[str, float]:
         # A sequence without tokens has no output: give it its selected ones back.
         bare = jnp.where(left.any(axis=1)[:, None], counts, chosen.astype(float))
         full = dataclasses.replace(corpus, counts=bare)
-        selected = resolve_limit(after, full).selected
+        selected = resolve_limit(attention(after, full)).selected
         return jnp.all(jnp.where(left, selected == chosen, True))
 
     shares = {}

@@ -58,6 +58,7 @@ from jaxselect.model.lists import (
 )
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.step import embedding_steps
+from jaxselect.problem import attention
 from jaxselect.theory.joint import kept_list
 from jaxselect.trial import initialise
 
@@ -217,8 +218,8 @@ def certified_end(
     until: float, after: Parameters, corpus: Corpus
 ) -> tuple[jax.Array, ...]:
     """Scores, values, log-time, whether certified, and vᵀp_mm of the flow of p."""
-    flow = cls_flow(after, corpus, until_norm=until)
-    found = certify(after, corpus, flow)
+    flow = cls_flow(attention(after, corpus), until_norm=until)
+    found = certify(attention(after, corpus), flow)
     scores, values = after.embeddings @ flow.query, after.embeddings @ after.head
     sound = jnp.isin(found.status, jnp.array(CERTIFIED))
     return (

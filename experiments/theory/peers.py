@@ -39,6 +39,7 @@ from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,10 +247,10 @@ def one_query() -> list[Row]:
     )
     descended = jax.jit(normalised)(bags[..., :2], bags[..., 2])
     size = float(jnp.linalg.norm(descended))
-    flow = jax.jit(cls_flow)(model, corpus, until_norm=size)
+    flow = jax.jit(cls_flow)(attention(model, corpus), until_norm=size)
     # Far beyond their last step, where the limit is certified.
-    far = jax.jit(cls_flow)(model, corpus, until_norm=1e4)
-    found = jax.jit(certify)(model, corpus, far)
+    far = jax.jit(cls_flow)(attention(model, corpus), until_norm=1e4)
+    found = jax.jit(certify)(attention(model, corpus), far)
     status = TrialStatus(found.status.item()).name
     limit = found.ending.margin.direction
     late = np.rad2deg(float(found.ending.late.error_constant) / size)

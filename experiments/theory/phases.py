@@ -43,6 +43,7 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from jaxselect.sweep.store import read_chunk
 from jaxselect.theory.phases import recovery_log_time
 from jaxselect.theory.two_classes import Ensemble, critical_alignment
@@ -216,7 +217,9 @@ def weights_of(
     before = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
     after = embedding_step(before, corpus, step_size)
     flow = cls_flow(
-        after, corpus, until_norm=until_norm, path_log_times=jnp.asarray(MARKS)
+        attention(after, corpus),
+        until_norm=until_norm,
+        path_log_times=jnp.asarray(MARKS),
     )
     values = after.embeddings @ after.head
     important = corpus.tokens < 2 * shape.relevant

@@ -53,6 +53,7 @@ from jaxselect.model.attention import outputs
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from jaxselect.theory.betweenness import (
     between,
     foreseen,
@@ -139,8 +140,8 @@ def one(
     counted = foreseen(corpus, importance(corpus), step_size)
     slots = counted.selected.argmax(axis=1)
     pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
-    flow = cls_flow(after, corpus, until_norm=settings.until_norm)
-    found = certify(after, corpus, flow)
+    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
+    found = certify(attention(after, corpus), flow)
     end, active = found.ending, found.ending.margin.active
     lead = score_differences(after.embeddings @ end.late.offset)
     duals = jnp.where(active, end.late.strength.times_exp(-lead), 0.0)

@@ -35,6 +35,7 @@ from jaxselect.convergence import resolve_limit
 from jaxselect.flow.cls import cls_flow, direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,12 +108,12 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
     """One seed: errors, norms and exponents along the flow, and the prediction."""
     before, corpus = settings.problem.draw(seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    resolved = resolve_limit(after, corpus)
+    resolved = resolve_limit(attention(after, corpus))
     times = jnp.geomspace(1.0, 1e5, settings.points)
-    flow = cls_flow(after, corpus, until_log_time=1e5, path_log_times=times)
+    flow = cls_flow(attention(after, corpus), until_log_time=1e5, path_log_times=times)
     direction = resolved.margin.direction
     by_norm, by_time = jax.vmap(partial(local_exponents, after, corpus, direction))(
-        times, flow.path_query
+        attention(times, flow.path_query)
     )
     to_go = jax.vmap(partial(excess_loss, after, corpus, resolved.selected))(
         flow.path_query

@@ -39,6 +39,7 @@ from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import predicted_alignment
+from jaxselect.problem import attention
 from jaxselect.trial import flow_to_end
 
 PEAK = 1.2784645427610738
@@ -111,7 +112,7 @@ def one(
     rows = jnp.column_stack([jnp.eye(len(values)), values])
     query = spread * jax.random.normal(keys[1], rows.shape[1:])
     start = Parameters(rows, query, jnp.zeros_like(query).at[-1].set(1.0))
-    flow = flow_to_end(start, corpus, until_norm=settings.until_norm).flow
+    flow = flow_to_end(attention(start, corpus), until_norm=settings.until_norm).flow
     decides = important[corpus.tokens] & corpus.present
 
     def log_weight(query: jax.Array) -> jax.Array:
@@ -121,7 +122,9 @@ def one(
     late = log_weight(flow.query)
     missed = late < jnp.log(0.5)
     weights = jnp.where(missed, 0.0, corpus.weighted(jnp.ones_like(late)))
-    found = certify(start, dataclasses.replace(corpus, weights=weights), flow)
+    found = certify(
+        attention(start, dataclasses.replace(corpus, weights=weights)), flow
+    )
     slope = (rows @ found.ending.late.growth)[corpus.tokens]
     other = jnp.where(corpus.present & ~decides, slope, -jnp.inf).max(axis=1)
     behind = other - jnp.where(decides, slope, -jnp.inf).max(axis=1)

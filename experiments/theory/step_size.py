@@ -48,6 +48,7 @@ from jaxselect.convergence import (
 from jaxselect.flow.crossing import CrossingStatus, last_crossings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,10 +177,10 @@ def selection_time(
     """Log-time to selection, its `CrossingStatus`; not selected counts as the end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
-    resolved = resolve_limit(after, corpus, settings=RATES)
-    marks = [selection_event(after, corpus, resolved.selected)]
+    resolved = resolve_limit(attention(after, corpus), settings=RATES)
+    marks = [selection_event(attention(after, corpus), resolved.selected)]
     (selection,) = last_crossings(
-        after, corpus, resolved.path, marks, settings=RATES.flow
+        attention(after, corpus), resolved.path, marks, settings=RATES.flow
     )
     return jnp.minimum(selection.log_time, RATES.until_log_time), selection.status
 

@@ -29,6 +29,7 @@ from jaxselect.compilation import compile_options
 from jaxselect.convergence import ToleranceCheck, tolerance_check
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.certificate import TrialStatus
+from jaxselect.problem import attention
 from jaxselect.sweep import store
 from jaxselect.sweep.description import versions
 from jaxselect.sweep.grid import Grid, Shape, lane_values
@@ -263,8 +264,10 @@ def lane(atol: float, grid: Grid, shape: Shape) -> Callable[..., ToleranceCheck]
 
     def checked(*numbers: jax.Array) -> ToleranceCheck:
         _, after, corpus, _ = start(grid, shape, *numbers)
-        flow = cls_flow(after, corpus, until_norm=norm, settings=settings)
-        return tolerance_check(after, corpus, flow, until_norm=norm, settings=settings)
+        flow = cls_flow(attention(after, corpus), until_norm=norm, settings=settings)
+        return tolerance_check(
+            attention(after, corpus), flow, until_norm=norm, settings=settings
+        )
 
     return checked
 

@@ -34,6 +34,7 @@ from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.selection import important_tokens, token_classes
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,9 @@ def path(
     before, corpus = settings.problem.draw(settings.seed, dim)
     after = embedding_step(before, corpus, step_size)
     times = jnp.geomspace(settings.earliest, settings.until_norm, settings.points)
-    flow = cls_flow(after, corpus, until_norm=settings.until_norm, path_log_times=times)
+    flow = cls_flow(
+        attention(after, corpus), until_norm=settings.until_norm, path_log_times=times
+    )
     values = after.embeddings @ after.head
     important = important_tokens(corpus)[corpus.tokens] & (corpus.counts > 0)
     classes = token_classes(corpus)

@@ -64,10 +64,6 @@ class AbstractBags(ABC):
     def gather(self, by_token: ByToken) -> Entries:
         """Tokens → entries."""
 
-    def values_by_entry(self, values: ByToken) -> Entries:
-        """Tokens' values → entries."""
-        return self.gather(values)
-
     @abstractmethod
     def spread(self, by_bag: ByBag) -> Entries:
         """Bags → entries."""
@@ -97,23 +93,6 @@ class AbstractBags(ABC):
         """Mark the entry in the given slot of each bag, the inverse of `first`."""
 
 
-class Shift(eqx.Module):
-    """Terms added to the score and to the value of a token in one bag.
-
-    A count C_X[s] shifts the score by log C_X[s]. Where one entry stands
-    for several tied tokens, both are shifted (`jaxselect.ties`).
-
-    Attributes:
-        scores: α of every entry: its weight is C_X[s] e^{a_s + α}, up to a factor.
-        values: β of every entry: its value is b_s + β, for every head.
-        blur: bound on the error of α against the other α of its bag.
-    """
-
-    scores: Float[Array, "sequences width"]
-    values: Float[Array, "sequences width"]
-    blur: Float[Array, "sequences width"]
-
-
 class Corpus(AbstractBags, eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
@@ -134,9 +113,6 @@ class Corpus(AbstractBags, eqx.Module):
         loss: ℓ as a function of the margin m; with several heads the logistic one is
             cross-entropy (`functional_margin`).
         classes: K where labels are 0 … K − 1; None where they are ±1.
-        shift: constants that contraction of ties adds to the scores and values of
-            single entries; None if there are none. With a shift the tokens of a bag
-            need not be distinct.
     """
 
     tokens: Int[Array, "sequences width"]
@@ -146,7 +122,6 @@ class Corpus(AbstractBags, eqx.Module):
     weights: Float[Array, " sequences"] | None = None
     loss: Loss = eqx.field(static=True, default=LOGISTIC)
     classes: int | None = eqx.field(static=True, default=None)
-    shift: Shift | None = None
 
     @property
     def arrays(self) -> Any:
@@ -186,24 +161,7 @@ class Corpus(AbstractBags, eqx.Module):
     ) -> Float[Array, "sequences width"]:
         """Compute the logits a_s + log C_X[s] in bag layout, −∞ on padding."""
         counts = self.counts.astype(scores.dtype)
-        return padded_logits(self.scores_by_entry(scores), counts)
-
-    def scores_by_entry(
-        self, scores: Float[Array, " vocabulary"]
-    ) -> Float[Array, "sequences width"]:
-        """The a_s + α of every entry."""
-        entries = self.gather(scores)
-        return entries if self.shift is None else entries + self.shift.scores
-
-    def values_by_entry(
-        self, values: Float[Array, " vocabulary *classes"]
-    ) -> Float[Array, " sequences width *classes"]:
-        """The b_s + β of every entry."""
-        entries = self.gather(values)
-        if self.shift is None:
-            return entries
-        heads = [1] * (values.ndim - 1)
-        return entries + self.shift.values.reshape(*self.tokens.shape, *heads)
+        return padded_logits(self.gather(scores), counts)
 
     def gather(
         self, by_token: Shaped[Array, " vocabulary *rest"]

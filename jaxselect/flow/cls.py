@@ -3,16 +3,15 @@
 In plain time the flow is lost in floating point: its gradient decays like 1/t while ‖p‖
 grows like log t. In τ = log(1+t) the field is
 
-    dp/dτ = e^τ Eᵀ(−∂L/∂a),    a = E p,
+    dp/dτ = e^τ Aᵀ(−∂L/∂a),    a = A p,
 
-where exponents are added before they are evaluated (`negative_gradient`). Late the
-solution is the straight line p_mm τ + ρ, on which the solver's step grows without
+where exponents are added before they are evaluated (`negative_entry_gradient`). Late
+the solution is the straight line p_mm τ + ρ, on which the solver's step grows without
 bound: after the last change of attention a few more steps reach ‖p‖ = 10⁶ (mathematics,
 section 3a).
 """
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,15 +27,15 @@ from ..data.corpus import Corpus
 from ..data.synthetic import centred_in_components
 from ..model.attention import (
     advances,
-    attend_corpus,
+    attend_bags,
     functional_margin,
     log_strongest_pull,
     log_weighted_residual,
-    negative_gradient,
+    negative_entry_gradient,
     score_gradient,
 )
 from ..model.curvature import growth_along_values, score_curvature
-from ..model.parameters import Parameters, check_problem, frame
+from ..problem import Problem, check
 from .adjoint import in_both_modes
 from .control import FlowSettings
 from .integration import End, FlowStatus, cancellation, integrate, status_of
@@ -81,8 +80,8 @@ class Held(NamedTuple):
 
     def excess(
         self,
-        scores: Float[Array, " vocabulary"],
-        values: Float[Array, " vocabulary *classes"],
+        logits: Float[Array, "sequences width"],
+        values: Float[Array, " sequences width *classes"],
         corpus: Corpus,
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
         """Compute how far shares of losing tokens, and their push, exceed both bounds.
@@ -93,7 +92,7 @@ class Held(NamedTuple):
         Returns:
             Two logarithms, negative where the ties stay at rest.
         """
-        attention = attend_corpus(scores, values, corpus)
+        attention = attend_bags(logits, values, corpus)
         tied, top = self.tied[:, None], corpus.marks(attention.top)
         share = jnp.exp(attention.log_weights)
         lost = jnp.sum(jnp.where(corpus.present & ~top, share, 0.0), axis=1)
@@ -149,16 +148,10 @@ class Flow(eqx.Module):
     num_fields: int | None = None
     num_curvatures: int | None = None
 
-    def turned(self, turn: Callable[[Array], Array]) -> "Flow":
-        """Transform the queries of a flow, for example by `Frame.lift_points`."""
-        saved = lambda flow: (flow.query, flow.path_query, flow.earlier_query)  # noqa: E731
-        return eqx.tree_at(saved, self, replace_fn=turn)
-
 
 @full_precision
 def cls_flow(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     *,
     until_norm: Float[Scalar, ""] | float = jnp.inf,
     until_log_time: Float[Scalar, ""] | float = 1e15,
@@ -167,15 +160,14 @@ def cls_flow(
     held: Held | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """Follow the gradient flow of p from p_0, with E and v fixed.
+    """Follow the gradient flow of the query p from p_0.
 
-    dp/dτ = e^τ Eᵀ(−∂L/∂a) with τ = log(1+t), until ‖p‖ or τ reaches its bound.
+    dp/dτ = e^τ Aᵀ(−∂L/∂a) with τ = log(1+t), until ‖p‖ or τ reaches its bound.
 
     Source: mathematics, sections 3, 3a, 3g and 4b.
 
     Args:
-        parameters: (E, p_0, v). If d is large, E is factorised once.
-        corpus: n labelled bags.
+        problem: rows A, values b, labels, and the start p_0.
         until_norm: ‖p‖ to stop at; infinite for none.
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
@@ -185,33 +177,34 @@ def cls_flow(
         settings: tolerances and bounds.
 
     Returns:
-        The flow's end, its status and the path; differentiable once, in both modes.
+        The flow's end, its status and the path, in coordinates of the problem;
+        differentiable once, in both modes.
 
     Raises:
-        BadInput: parameters and a corpus that do not go together, a bound that is NaN,
-            a norm below 0, or times that go back.
+        BadInput: what is no problem, a bound that is NaN, a norm below 0, or times that
+            go back.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> from jaxselect import Parameters, attention
         >>> after = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> flow = jax.jit(cls_flow)(after, bags, until_norm=1e6)
+        >>> flow = jax.jit(cls_flow)(attention(after, bags), until_norm=1e6)
         >>> FlowStatus(flow.status.item()).name
         'REACHED'
         >>> round(jnp.linalg.norm(flow.query).item())
         1000000
     """
-    check_problem(parameters, corpus)
+    check(problem)
     at_least("until_norm", until_norm, 0.0)
     at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
     bounds = from_log_time, until_norm, until_log_time, path_log_times
-    real = partial(jnp.asarray, dtype=parameters.query.dtype)
-    inside = frame(parameters)
-    inputs = (inside.parameters, corpus, *jax.tree.map(real, bounds), held)
+    real = partial(jnp.asarray, dtype=problem.start.dtype)
+    inputs = (problem, *jax.tree.map(real, bounds), held)
     found, end = _flow(lax.stop_gradient(inputs), settings)
-    return with_derivatives(inputs, settings, found, end).turned(inside.lift_points)
+    return with_derivatives(inputs, settings, found, end)
 
 
 def with_derivatives(
@@ -235,9 +228,8 @@ def _flow(
     known: End | None = None,
 ) -> tuple[Flow, End]:
     """The flow, and its end."""
-    parameters, corpus, begin, until_norm, until_log_time, *rest = inputs
-    path_log_times, held = rest
-    rotation, problem = aligned(parameters, corpus, until_norm, held)
+    given, begin, until_norm, until_log_time, path_log_times, held = inputs
+    rotation, problem = aligned(given, until_norm, held)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.linalg.norm(problem.start) >= until_norm
     found = integrate(
@@ -258,15 +250,15 @@ def _flow(
     reached = jnp.isfinite(found.path_log_times)[:, None]
     path = jnp.where(reached, found.path, 0.0) @ rotation.T
     flow = Flow(
-        query=parameters.query + found.state @ rotation.T,
+        query=given.start + found.state @ rotation.T,
         log_time=found.log_time,
         status=_status(problem, found.solution, found.end, over),
         num_steps=found.solution.stats["num_steps"],
         num_rejected=found.solution.stats["num_rejected_steps"],
         path_log_times=found.path_log_times,
-        path_query=jnp.where(reached, parameters.query[None] + path, jnp.inf),
+        path_query=jnp.where(reached, given.start[None] + path, jnp.inf),
         earlier_log_time=earlier_time,
-        earlier_query=parameters.query + earlier @ rotation.T,
+        earlier_query=given.start + earlier @ rotation.T,
     )
     return flow, found.end
 
@@ -275,9 +267,10 @@ class QueryProblem(NamedTuple):
     """The flow of x = p − p_0 in rotated axes.
 
     Attributes:
-        rows: E, less the mean of each component of tokens that share sequences.
-        scores: `rows` times p_0: differences within a sequence are those of E p_0.
-        values: b = E v.
+        rows: A, less the mean of each component of tokens that share sequences.
+        scores: `rows` times p_0: differences within a sequence are those of A p_0.
+        offsets: α of every entry.
+        values: b of every entry.
         corpus: n labelled bags.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at.
@@ -286,29 +279,33 @@ class QueryProblem(NamedTuple):
 
     rows: Float[Array, "vocabulary dim"]
     scores: Float[Array, " vocabulary"]
-    values: Float[Array, " vocabulary *classes"]
+    offsets: Float[Array, "sequences width"]
+    values: Float[Array, " sequences width *classes"]
     corpus: Corpus
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""]
     held: Held | None = None
 
-    def scores_at(self, moved: Float[Array, " dim"]) -> Float[Array, " vocabulary"]:
-        """Compute the scores a at p_0 + x, up to one constant per component."""
-        return self.scores + self.rows @ moved
+    def logits_of(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """Compute a + α of every entry from the scores of its tokens."""
+        return self.corpus.gather(scores) + self.offsets
+
+    def logits_at(self, moved: Float[Array, " dim"]) -> Float[Array, "sequences width"]:
+        """Compute the logits at p_0 + x, up to one constant per component."""
+        return self.logits_of(self.scores + self.rows @ moved)
 
 
 def aligned(
-    parameters: Parameters,
-    corpus: Corpus,
-    until_norm: Float[Scalar, ""],
-    held: Held | None = None,
+    problem: Problem, until_norm: Float[Scalar, ""], held: Held | None = None
 ) -> tuple[Float[Array, "dim dim"], QueryProblem]:
     """Rotate the axes so that p − p_0 has few non-zero coordinates.
 
-    p − p_0 stays in the span of the differences E_s − E_r within sequences. On axes
+    p − p_0 stays in the span of the differences A_s − A_r within sequences. On axes
     orthogonal to that span the rows are exactly zero, and so is x at all times.
     """
-    centred = centred_in_components(parameters.embeddings, corpus)
+    centred = centred_in_components(problem.rows, problem.corpus)
     # Any rotation will do, so its derivative is zero.
     rotation = jnp.linalg.qr(lax.stop_gradient(centred).T, mode="complete")[0]
     rows = centred @ rotation
@@ -316,10 +313,11 @@ def aligned(
     empty = size <= _EMPTY_AXIS * jnp.finfo(rows.dtype).eps * size.max()
     return rotation, QueryProblem(
         rows=jnp.where(empty, rows - lax.stop_gradient(rows), rows),
-        scores=centred @ parameters.query,
-        values=parameters.embeddings @ parameters.head,
-        corpus=corpus,
-        start=parameters.query @ rotation,
+        scores=centred @ problem.start,
+        offsets=problem.offsets,
+        values=problem.values,
+        corpus=problem.corpus,
+        start=problem.start @ rotation,
         until_norm=until_norm,
         held=held,
     )
@@ -329,9 +327,9 @@ def field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
     """Compute `velocity` at p_0 + x, in rotated axes."""
-    scores = problem.scores_at(moved)
-    gradient = negative_gradient(scores, problem.values, problem.corpus, log_time)
-    return gradient.scores @ problem.rows
+    corpus, logits = problem.corpus, problem.logits_at(moved)
+    forces, _ = negative_entry_gradient(logits, problem.values, corpus, log_time)
+    return corpus.scatter(forces) @ problem.rows
 
 
 def linearise(
@@ -340,7 +338,7 @@ def linearise(
     """Compute the field, its derivative in τ and its Jacobian."""
     rows = problem.rows
     gradient, jacobian = score_curvature(
-        problem.scores_at(moved), problem.values, problem.corpus, log_time
+        problem.logits_at(moved), problem.values, problem.corpus, log_time
     )
     velocity = gradient @ rows
     # The field depends on τ through the factor e^τ alone: it is its own derivative.
@@ -353,15 +351,15 @@ def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 
 
 def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    scores = problem.scores_at(moved)
-    return cancellation(log_time, scores, problem.values, problem.corpus)
+    logits = problem.logits_at(moved)
+    return cancellation(log_time, logits, problem.values, problem.corpus)
 
 
 def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     """Event that contracted ties do not rest any more."""
     assert problem.held is not None
-    scores = problem.scores_at(moved)
-    return jnp.maximum(*problem.held.excess(scores, problem.values, problem.corpus))
+    logits = problem.logits_at(moved)
+    return jnp.maximum(*problem.held.excess(logits, problem.values, problem.corpus))
 
 
 def _earlier(
@@ -377,9 +375,9 @@ def _status(
 ) -> Int[Scalar, ""]:
     log_time, moved = solution.ts[0], solution.ys[0]
     at_norm, cancelled, *returned = end.events
-    scores = problem.scores_at(moved)
-    growth = growth_along_values(scores, problem.values, problem.corpus, log_time)
-    strongest = log_strongest_pull(scores, problem.values, problem.corpus) + log_time
+    bags = problem.logits_at(moved), problem.values, problem.corpus
+    growth = growth_along_values(*bags, log_time)
+    strongest = log_strongest_pull(*bags) + log_time
     longest = jnp.linalg.norm(problem.rows, axis=1).max()
     net = jnp.linalg.norm(field(log_time, moved, problem)) * jnp.exp(-strongest)
     status = status_of(solution, cancelled, growth, held=~(net > _CANCELS * longest))
@@ -399,18 +397,16 @@ def _status(
 
 @full_precision
 def velocity(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     log_time: Float[Scalar, ""] | float,
     query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """Compute the field dp/dτ = e^τ Eᵀ(−∂L/∂a) of the flow in τ = log(1+t).
+    """Compute the field dp/dτ = e^τ Aᵀ(−∂L/∂a) of the flow in τ = log(1+t).
 
     Source: mathematics, section 3a.
 
     Args:
-        parameters: (E, ·, v).
-        corpus: n labelled bags.
+        problem: rows A, values b and labels.
         log_time: τ.
         query: p.
 
@@ -418,16 +414,17 @@ def velocity(
         dp/dτ; late it is p_mm.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> late = velocity(start, bags, 1000.0, jnp.array([500.0, -500.0]))
+        >>> late = jnp.array([500.0, -500.0])
+        >>> late = velocity(attention(start, bags), 1000.0, late)
         >>> [round(x, 4) for x in late.tolist()]
         [0.2689, -0.2689]
     """
-    embeddings = parameters.embeddings
-    scores, values = embeddings @ query, embeddings @ parameters.head
-    return negative_gradient(scores, values, corpus, log_time).scores @ embeddings
+    corpus, logits = problem.corpus, problem.logits(problem.scores(query))
+    forces, _ = negative_entry_gradient(logits, problem.values, corpus, log_time)
+    return corpus.scatter(forces) @ problem.rows
 
 
 @partial(jax.jit, inline=True)
@@ -449,8 +446,7 @@ def direction_error(
 
 @partial(jax.jit, inline=True)
 def local_exponents(
-    after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     direction: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     query: Float[Array, " dim"],
@@ -462,8 +458,7 @@ def local_exponents(
     Source: mathematics, section 3b.
 
     Args:
-        after: (E¹, p_0, v).
-        corpus: n labelled bags.
+        problem: that of the flow.
         direction: of any length, such as p_mm.
         log_time: τ = log(1+t) > 0.
         query: p at that time.
@@ -472,13 +467,13 @@ def local_exponents(
         d log(error) / d log‖p‖ and d log(error) / d log τ; late both tend to −1.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.array([1.0, 0.0]))
         >>> s = jnp.array(1e6)
         >>> late = s / 2 * jnp.array([1.0, -1.0]) + jnp.ones(2)
         >>> target = jnp.array([1.0, -1.0])
-        >>> by_norm, _ = local_exponents(start, bags, target, s, late)
+        >>> by_norm, _ = local_exponents(attention(start, bags), target, s, late)
         >>> round(by_norm.item(), 4)
         -1.0
     """
@@ -487,7 +482,7 @@ def local_exponents(
         error = direction_error(p, direction)
         return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
 
-    slope = velocity(after, corpus, log_time, query)
+    slope = velocity(problem, log_time, query)
     _, (error, norm) = jax.jvp(logs, (query,), (slope,))
     return error / norm, error * log_time
 
@@ -495,8 +490,7 @@ def local_exponents(
 @partial(jax.jit, inline=True)
 @full_precision
 def excess_loss(
-    after: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
 ) -> Float[Scalar, ""]:
@@ -508,19 +502,16 @@ def excess_loss(
     Source: mathematics, sections 1b and 3f.
 
     Args:
-        after: (E¹, ·, v).
-        corpus: n labelled bags.
+        problem: that of the flow.
         selected: the final selection.
         query: p.
 
     Returns:
         The loss still to go; exact down to where it underflows.
     """
-    values = after.embeddings @ after.head
-    attention = attend_corpus(after.embeddings @ query, values, corpus)
+    corpus, logits = problem.corpus, problem.logits(problem.scores(query))
+    attention = attend_bags(logits, problem.values, corpus)
     slots = corpus.first(selected)
-    margin = functional_margin(
-        corpus.labels, corpus.at(corpus.values_by_entry(values), slots)
-    )
+    margin = functional_margin(corpus.labels, corpus.at(problem.values, slots))
     fall = margin.fall(corpus.at(attention.advantage, slots))
     return corpus.mean(corpus.loss.excess(margin.value, fall))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ..checks import between, whole
 from ..data.corpus import Corpus
-from ..model.attention import attend_corpus, log_residual
+from ..model.attention import attend_bags, log_residual
 
 # Length given to an empty step, as 1/PARTS of the spacing of floats at t: small enough
 # for most returns, large enough for the next step to be none.
@@ -101,9 +101,9 @@ class PredictiveController(dfx.PIDController):
 
 
 def skips_a_force(
-    before: Float[Array, " vocabulary"],
-    after: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    before: Float[Array, "sequences width"],
+    after: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
 ) -> Bool[Scalar, ""]:
     """Whether a force may act within a step without being seen by any stage.
@@ -112,33 +112,33 @@ def skips_a_force(
     nearly monotone along a step, so it is at most the larger of its two end values, and
     the product is at most the product of these. If one factor grows from zero while
     another vanishes, that bound is far above the product at either end: the force rises
-    and falls within the step, and the error estimate may miss it. A step from scores
-    `before` to scores `after` is refused if the bound exceeds e^{_UNSEEN} times the
+    and falls within the step, and the error estimate may miss it. A step from logits
+    `before` to logits `after` is refused if the bound exceeds e^{_UNSEEN} times the
     product at its ends.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> one, other = jnp.array([50.0, 0.0]), jnp.array([0.0, 50.0])
-        >>> values = jnp.array([1.0, 0.0])
+        >>> one, other = jnp.array([[50.0, 0.0]]), jnp.array([[0.0, 50.0]])
+        >>> values = jnp.array([[1.0, 0.0]])
         >>> skips = jax.jit(skips_a_force)
         >>> skips(one, other, values, bags).item()
         True
-        >>> skips(one, jnp.array([0.0, 1.0]), values, bags).item()
+        >>> skips(one, jnp.array([[0.0, 1.0]]), values, bags).item()
         False
     """
-    start, end = (_log_force(scores, values, corpus) for scores in (before, after))
+    start, end = (_log_force(logits, values, corpus) for logits in (before, after))
     bound = sum(jnp.maximum(*factor) for factor in zip(start, end, strict=True))
     return jnp.any(bound > jnp.maximum(sum(start), sum(end)) + _UNSEEN)
 
 
 def _log_force(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
 ) -> tuple[Float[Array, "sequences width"], ...]:
     """Compute the logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
-    attention = attend_corpus(scores, values, corpus)
+    attention = attend_bags(logits, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
     others = jnp.sum(jnp.where(top, 0.0, weights), axis=1, keepdims=True)
@@ -207,7 +207,7 @@ class _ScoreController(PredictiveController):
         sound = jnp.isfinite(y_error).all()
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
-        start, end = (args.scores + a for a in moved)
+        start, end = (args.logits_of(args.scores + a) for a in moved)
         unseen = skips_a_force(start, end, args.values, args.corpus)
         error = jnp.where(unseen, jnp.maximum(error, _SKIPPED * self.atol), error)
         before, after = (

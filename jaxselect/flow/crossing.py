@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..checks import whole
 from ..compilation import full_precision
-from ..data.corpus import Corpus
-from ..model.parameters import Frame, Parameters, check_problem, frame
+from ..problem import Problem, check
 from ..status import Status
 from .cls import Flow, cls_flow, velocity, with_derivatives
 from .control import FlowSettings
@@ -55,8 +54,7 @@ def _carried(
 
 
 def _crossing_between(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     event: Callable[[Array], Array],
     times: Float[Array, " points"],
     path: Float[Array, "points dim"],
@@ -67,8 +65,7 @@ def _crossing_between(
     first, last = path[left], path[left + 1]
     width = stop - start
     leave, arrive = (
-        width * velocity(parameters, corpus, *end)
-        for end in ((start, first), (stop, last))
+        width * velocity(problem, *end) for end in ((start, first), (stop, last))
     )
 
     def at(x: Float[Scalar, ""]) -> Float[Array, " dim"]:
@@ -124,15 +121,10 @@ class Crossing(eqx.Module):
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
 
-    def placed(self, inside: Frame) -> "Crossing":
-        """Transform a crossing from frame coordinates to R^d."""
-        return eqx.tree_at(lambda at: at.query, self, inside.lift_points(self.query))
-
 
 @full_precision
 def search_path(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     *,
     until_log_time: Float[Scalar, ""] | float = 1e6,
     points: int = 1024,
@@ -143,8 +135,7 @@ def search_path(
     It has no derivatives.
 
     Args:
-        parameters: (E, p_0, v).
-        corpus: n labelled bags.
+        problem: with its start.
         until_log_time: its end.
         points: points of the grid, the start of the flow not counted.
         settings: tolerances.
@@ -156,25 +147,25 @@ def search_path(
         BadInput: fewer than two points.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> jax.jit(partial(search_path, points=8))(start, bags).path_query.shape
+        >>> problem = attention(start, bags)
+        >>> jax.jit(partial(search_path, points=8))(problem).path_query.shape
         (9, 2)
     """
-    check_problem(parameters, corpus)
+    check(problem)
     whole("points", points, least=2)
-    fixed = jax.lax.stop_gradient((parameters, corpus))
-    end = jax.lax.stop_gradient(jnp.asarray(until_log_time, parameters.query.dtype))
+    fixed = jax.lax.stop_gradient(problem)
+    end = jax.lax.stop_gradient(jnp.asarray(until_log_time, problem.start.dtype))
     times = end * jnp.geomspace(_FIRST_POINT, 1.0, points, dtype=end.dtype)
     times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
-    return cls_flow(*fixed, until_log_time=end, path_log_times=times, settings=settings)
+    return cls_flow(fixed, until_log_time=end, path_log_times=times, settings=settings)
 
 
 @full_precision
 def end_of_path(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     path: Flow,
     *,
     settings: FlowSettings = FlowSettings(),
@@ -184,9 +175,8 @@ def end_of_path(
     Source: mathematics, section 3f.
 
     Args:
-        parameters: (E, p_0, v).
-        corpus: n labelled bags.
-        path: result of `search_path`, for these parameters and this corpus.
+        problem: with its start.
+        path: result of `search_path`, for this problem.
         settings: tolerances.
 
     Returns:
@@ -194,30 +184,27 @@ def end_of_path(
         cost another flow, the value nothing.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
-        >>> end = jax.jit(end_of_path)(start, bags, path)
+        >>> problem = attention(start, bags)
+        >>> path = jax.jit(partial(search_path, points=8))(problem)
+        >>> end = jax.jit(end_of_path)(problem, path)
         >>> bool((end == path.query).all())
         True
     """
-    inside = frame(parameters)
     saved = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
     bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
-    bare = jax.lax.stop_gradient(bare.turned(inside.coordinates))
+    bare = jax.lax.stop_gradient(bare)
     zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
-    bounds = zero, zero + jnp.inf, bare.log_time
-    inputs = (inside.parameters, corpus, *bounds, None, None)
+    inputs = problem, zero, zero + jnp.inf, bare.log_time, None, None
     end = End(bare.log_time, (none, none))
-    there = with_derivatives(inputs, settings, bare, end)
-    return inside.lift_points(there.query)
+    return with_derivatives(inputs, settings, bare, end).query
 
 
 @full_precision
 def last_crossings(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     path: Flow,
     events: Sequence[EventFunction],
     *,
@@ -234,9 +221,8 @@ def last_crossings(
     Source: mathematics, section 3f.
 
     Args:
-        parameters: (E, p_0, v).
-        corpus: n labelled bags.
-        path: result of `search_path`, for these parameters and this corpus.
+        problem: with its start.
+        path: result of `search_path`, for this problem.
         events: h(p), positive after the event; piecewise smooth. It may depend on other
             traced values: their derivatives count.
         settings: tolerances.
@@ -246,25 +232,25 @@ def last_crossings(
         and what h depends on.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> path = jax.jit(partial(search_path, points=8))(start, bags)
+        >>> problem = attention(start, bags)
+        >>> path = jax.jit(partial(search_path, points=8))(problem)
         >>> events = [lambda p: p[0] - p[1] - 5.0]
-        >>> find = jax.jit(lambda path: last_crossings(start, bags, path, events))
+        >>> find = jax.jit(lambda path: last_crossings(problem, path, events))
         >>> (crossing,) = find(path)
         >>> CrossingStatus(crossing.status.item()).name
         'CROSSED'
         >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
         5.0
     """
-    return crossings_and_end(parameters, corpus, path, events, settings=settings)[0]
+    return crossings_and_end(problem, path, events, settings=settings)[0]
 
 
 @full_precision
 def crossings_and_end(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     path: Flow,
     events: Sequence[EventFunction],
     *,
@@ -273,32 +259,23 @@ def crossings_and_end(
     """Compute `last_crossings` and `end_of_path` with a single differentiated flow.
 
     Args:
-        parameters: (E, p_0, v).
-        corpus: n labelled bags.
-        path: result of `search_path`, for these parameters and this corpus.
+        problem: with its start.
+        path: result of `search_path`, for this problem.
         events: h(p), positive after the event; at least one.
         settings: tolerances.
 
     Returns:
         A crossing per event, and p at the end of the path.
     """
-    inside = frame(parameters)
-    parameters, path = inside.parameters, path.turned(inside.coordinates)
-
-    def lifted(event: EventFunction) -> EventFunction:
-        return lambda query: event(inside.lift_points(query))
-
-    events = [lifted(event) for event in events]
-    fixed = jax.lax.stop_gradient((parameters, corpus))
+    fixed = jax.lax.stop_gradient(problem)
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
-    found = jax.lax.map(lambda each: _on_path(*fixed, path, numbered(each)), numbers)
+    found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
     guesses, *_ = found
     order = jnp.argsort(guesses)
     flow = cls_flow(
-        parameters,
-        corpus,
+        problem,
         until_log_time=path.log_time,
         path_log_times=guesses[order],
         settings=settings,
@@ -309,19 +286,17 @@ def crossings_and_end(
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
         number, *guess = lane
-        found = _corrected(parameters, corpus, numbered(number), *guess)
-        return found.placed(inside)
+        return _corrected(problem, numbered(number), *guess)
 
     crossings = jax.lax.map(correct, (numbers, *found, there))
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
-    return tuple(each), inside.lift_points(end)
+    return tuple(each), end
 
 
 def _corrected(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     event: EventFunction,
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
@@ -332,7 +307,7 @@ def _corrected(
     crossed = status == CrossingStatus.CROSSED
     # Any point will do where there is no crossing, as long as h has a derivative.
     query = jnp.where(crossed, query, 1.0)
-    pace = partial(velocity, parameters, corpus)
+    pace = partial(velocity, problem)
 
     def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
         time, there = guess + way, _carried(pace, guess, way, query)
@@ -353,14 +328,14 @@ def _corrected(
     close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * time
     sudden = crossed & ~close
     return Crossing(
-        query=jnp.where(crossed, query + step * slope, parameters.query),
+        query=jnp.where(crossed, query + step * slope, problem.start),
         log_time=jnp.where(never, jnp.inf, time + step),
         status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
     )
 
 
 def _on_path(
-    parameters: Parameters, corpus: Corpus, path: Flow, event: EventFunction
+    problem: Problem, path: Flow, event: EventFunction
 ) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
     """Find a crossing on the path: log-time, width of its bracket, and status."""
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
@@ -372,6 +347,6 @@ def _on_path(
     crossed = status == CrossingStatus.CROSSED
     index = len(after) - 1 - jnp.argmax(~after[::-1])
     index, times = jnp.where(crossed, index, 0), path.path_log_times
-    guess = _crossing_between(parameters, corpus, event, times, path.path_query, index)
+    guess = _crossing_between(problem, event, times, path.path_query, index)
     reach = times[index + 1] - times[index]
     return jnp.where(crossed, guess, 0.0), reach, status

@@ -230,13 +230,13 @@ def _event_shift(
 
 def cancellation(
     log_time: PyTree,
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
 ) -> Float[Scalar, ""]:
     """Event that forces cancel to below rounding (mathematics, section 3g)."""
-    strongest = log_time + log_strongest_pull(scores, values, corpus)
-    return strongest + _CANCELLATION_POWER * jnp.log(jnp.finfo(scores.dtype).eps)
+    strongest = log_time + log_strongest_pull(logits, values, corpus)
+    return strongest + _CANCELLATION_POWER * jnp.log(jnp.finfo(logits.dtype).eps)
 
 
 def status_of(

@@ -272,12 +272,16 @@ def _step_control(
 
 def _cancelled(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
     scores, values = unflat(vector, problem.corpus.vocabulary).both.T
-    return cancellation(log_time, scores, values, problem.corpus)
+    corpus = problem.corpus
+    entries = corpus.logits(scores), corpus.gather(values)
+    return cancellation(log_time, *entries, corpus)
 
 
 def _status(corpus: Corpus, solution: Any, end: End) -> Int[Scalar, ""]:
     scores, values = unflat(solution.ys[0], corpus.vocabulary).both.T
-    growth = growth_along_values(scores, values, corpus, solution.ts[0])
+    growth = growth_along_values(
+        corpus.logits(scores), corpus.gather(values), corpus, solution.ts[0]
+    )
     return status_of(solution, end.events[0], growth)
 
 

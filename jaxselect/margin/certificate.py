@@ -9,7 +9,7 @@ for ever (mathematics, sections 3d and 3e).
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,16 +20,16 @@ from ..checks import BadInput, between
 from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
-from ..model.attention import attend_corpus, functional_margin, log_weighted_residual
-from ..model.parameters import Frame, Parameters, check_problem, frame
+from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
     competing_pairs,
     coverage,
     important_tokens,
     selected_tokens,
 )
+from ..problem import Problem, check
 from ..status import Status
-from .limit import Limit, LimitStatus, limit_in_frame
+from .limit import Limit, LimitStatus, limit
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .pairs import (
     ROUNDINGS,
@@ -140,12 +140,6 @@ class Ending(eqx.Module):
     margin: MaxMargin
     late: Limit
 
-    def placed(self, inside: Frame) -> "Ending":
-        """Transform an ending from frame coordinates to R^d."""
-        direction = inside.lift_vectors(self.margin.direction)
-        margin = dataclasses.replace(self.margin, direction=direction)
-        return dataclasses.replace(self, margin=margin, late=self.late.placed(inside))
-
 
 class Certificate(eqx.Module):
     """The end of a flow, compared with the limit that its selection predicts.
@@ -175,8 +169,7 @@ class Certificate(eqx.Module):
 
 @full_precision
 def ending(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
@@ -186,8 +179,7 @@ def ending(
     Source: mathematics, sections 3 and 4b.
 
     Args:
-        parameters: (E¹, p_0, v), with p_0 from before the flow.
-        corpus: n labelled bags.
+        problem: with the p_0 from before the flow.
         query: p at the end of a flow.
         log_time: log(1+t) there; tokens within half of it of the top score are
             selected.
@@ -197,40 +189,44 @@ def ending(
         An `Ending`.
 
     Raises:
-        BadInput: parameters and a corpus, or a p, that do not go together.
+        BadInput: what is no problem, or a p that does not fit it.
     """
-    check_problem(parameters, corpus)
-    if jnp.shape(query) != parameters.query.shape:
-        wanted = parameters.query.shape[0]
+    check(problem)
+    if jnp.shape(query) != problem.start.shape:
+        wanted = problem.start.shape[0]
         raise BadInput(f"query of shape {jnp.shape(query)}: wanted {wanted} numbers")
-    inside = frame(parameters)
-    if earlier_query is not None:
-        earlier_query = inside.coordinates(earlier_query)
-    few, query = inside.parameters, inside.coordinates(query)
-    return _ending(few, corpus, query, log_time, earlier_query).placed(inside)
+    selected = selection(problem, query, log_time)
+    pairs = competing_pairs(selected, problem.corpus)
+    margin = max_margin(problem.rows, pairs)
+    late = limit(
+        problem,
+        selected,
+        pairs,
+        margin,
+        late_query=query,
+        earlier_query=earlier_query,
+    )
+    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
 
 
-def _ending(
-    parameters: Parameters,
-    corpus: Corpus,
+def selection(
+    problem: Problem,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""] | float,
-    earlier_query: Float[Array, " dim"] | None,
-) -> Ending:
-    """Compute `ending` in the coordinates of a frame."""
-    scores = parameters.embeddings @ query
-    selected = selected_tokens(scores, corpus, log_time)
-    pairs = competing_pairs(selected, corpus)
-    margin = max_margin(parameters.embeddings, pairs)
-    problem = parameters, corpus, selected, pairs, margin
-    late = limit_in_frame(*problem, late_query=query, earlier_query=earlier_query)
-    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+) -> Bool[Array, "sequences width"]:
+    """Find the selected entries at p, by scores that include offsets but for counts.
+
+    Source: mathematics, section 3.
+    """
+    corpus = problem.corpus
+    counts = corpus.logits(jnp.zeros_like(problem.rows[:, 0]))
+    offsets = jnp.where(corpus.present, problem.offsets - counts, 0.0)
+    return selected_tokens(problem.scores(query), corpus, log_time, offsets)
 
 
 @full_precision
 def certify(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     flow: Flow,
     *,
     tolerance: float = TOLERANCE,
@@ -246,9 +242,8 @@ def certify(
     Source: mathematics, sections 3e and 4b.
 
     Args:
-        parameters: (E¹, p_0, v), which the flow started from.
-        corpus: n labelled bags.
-        flow: flow of p, with E¹ and v fixed.
+        problem: which the flow started from.
+        flow: flow of p.
         tolerance: upper bound of these three numbers, `late_flow_residual`,
             `inactive_pair_bound` and `history_change`, in scores.
         ties: the ties of a contracted problem (`ties.contract`).
@@ -257,18 +252,16 @@ def certify(
         The certificate.
 
     Raises:
-        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or parameters and a
-            corpus that do not go together.
+        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or what is no problem.
 
     Example:
         >>> import jax
-        >>> from jaxselect.flow.cls import cls_flow
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, cls_flow, from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> head = jnp.array([1.0, -1.0, 0.0])
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), head)
-        >>> flow = jax.jit(cls_flow)(start, bags, until_norm=1e4)
-        >>> found = jax.jit(certify)(start, bags, flow)
+        >>> start = attention(Parameters(jnp.eye(3), jnp.zeros(3), head), bags)
+        >>> flow = jax.jit(cls_flow)(start, until_norm=1e4)
+        >>> found = jax.jit(certify)(start, flow)
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
         >>> late = found.ending.late
@@ -280,37 +273,12 @@ def certify(
     """
     # Beyond it lemma 3e.5 does not hold until the end of time.
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
-    return certificate_of(
-        parameters,
-        corpus,
-        flow,
-        flow.earlier_query,
-        tolerance=tolerance,
-        ties=ties,
-    )
+    end = ending(problem, flow.query, flow.log_time, flow.earlier_query)
+    return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
 
 def certificate_of(
-    parameters: Parameters,
-    corpus: Corpus,
-    flow: Flow,
-    earlier_query: Float[Array, " dim"] | None,
-    **conditions: Any,
-) -> Certificate:
-    """Change to a frame and call `certificate_in_frame`."""
-    check_problem(parameters, corpus)
-    inside = frame(parameters)
-    few, there = inside.parameters, flow.turned(inside.coordinates)
-    if earlier_query is not None:
-        earlier_query = inside.coordinates(earlier_query)
-    end = _ending(few, corpus, there.query, there.log_time, earlier_query)
-    found = certificate_in_frame(few, corpus, there, end, **conditions)
-    return dataclasses.replace(found, ending=end.placed(inside))
-
-
-def certificate_in_frame(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     flow: Flow,
     end: Ending,
     *,
@@ -318,11 +286,12 @@ def certificate_in_frame(
     ties: RestingTies | None = None,
     step_size: Float[Scalar, ""] | float | None = None,
 ) -> Certificate:
-    """Certify a given ending in the coordinates of a frame.
+    """Certify a given ending.
 
     With a step size it is one of gradient descent, which need not have reached its line
     yet: theorem 3e.4 does not ask for it.
     """
+    corpus = problem.corpus
     covered = coverage(end.selected, corpus)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
@@ -331,10 +300,8 @@ def certificate_in_frame(
         positive = negative = jnp.full_like(covered[0], jnp.nan)
         worst = jnp.nanmin(covered), jnp.nanmin(covered)
     here = flow.query, flow.log_time
-    residual = late_flow_residual(parameters.embeddings, end.margin, end.late, *here)
-    come = perturbations(
-        parameters, corpus, end, *here, tolerance, ties=ties, step_size=step_size
-    )
+    residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
+    come = perturbations(problem, end, *here, tolerance, ties=ties, step_size=step_size)
     bound = come.bound(end.late.basin)
     return Certificate(
         ending=end,
@@ -352,7 +319,7 @@ def certificate_in_frame(
             history_change=end.late.history_change,
             positive=worst[0],
             negative=worst[1],
-            largest_score=jnp.max(jnp.abs(parameters.embeddings @ flow.query)),
+            largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
             tied=False if ties is None else ties.tied,
             displacement=come.displacement,
             tolerance=tolerance,
@@ -486,8 +453,7 @@ class Perturbations(NamedTuple):
 
 
 def perturbations(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     end: Ending,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
@@ -505,7 +471,7 @@ def perturbations(
 
     Source: mathematics, sections 3e, 3g and 3k.
     """
-    embeddings, late, pairs = parameters.embeddings, end.late, end.pairs
+    embeddings, late, pairs = problem.rows, end.late, end.pairs
     scores = embeddings @ query
     distance = jnp.linalg.norm(query - late.query_at(log_time)) + late.offset_error
     length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
@@ -526,12 +492,12 @@ def perturbations(
     ways = force * length / jnp.where(fades, excess, 1.0)
     ways = jnp.where(meets & ~fades, jnp.inf, ways)
 
-    gross = _gross_forces(parameters, corpus, end.selected, query, log_time)
+    gross = _gross_forces(problem, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
     omitted = gross.omitted * longest * growth
     tied = displacement = jnp.zeros_like(distance)
     if ties is not None:
-        reach = ties.widths * response(gross.spread, corpus.loss)
+        reach = ties.widths * response(gross.spread, problem.corpus.loss)
         # Off their rest by as much as they may be, forces grow by half at most.
         push = (1 + FORCES_HOLD) * growth * (gross.force @ reach)
         motion = tie_motion(ties.rest, ties.moved, push, log_time)
@@ -573,25 +539,25 @@ class _GrossForces(NamedTuple):
 
 
 def _gross_forces(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
 ) -> _GrossForces:
     """Compute gross forces, for one selected token, and what the pair sum omits."""
-    values = parameters.embeddings @ parameters.head
-    attention = attend_corpus(parameters.embeddings @ query, values, corpus)
+    corpus, values = problem.corpus, problem.values
+    logits = problem.logits(problem.scores(query))
+    attention = attend_bags(logits, values, corpus)
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-    of_bag, change = corpus.values_by_entry(values), corpus.loss.largest_ratio
-    if values.ndim > 1:
+    of_bag, change = values, corpus.loss.largest_ratio
+    if values.ndim > 2:
         # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of
         # two classes the other has all of it.
         margin = functional_margin(corpus.labels, attention.output)
-        of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[1] > 2)
-    spread = value_range(of_bag, corpus)
+        of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[2] > 2)
+    spread = value_range(of_bag, present)
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]

@@ -9,16 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..compilation import full_precision
-from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
-from ..model.parameters import Parameters
-from .certificate import Certificate, certificate_of
+from ..problem import Problem
+from .certificate import Certificate, certificate_of, ending
 
 
 @full_precision
 def certify_descent(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     query: Float[Array, " dim"],
     *,
     steps: Int[Scalar, ""] | int,
@@ -30,8 +28,7 @@ def certify_descent(
     Source: mathematics, section 3k.
 
     Args:
-        parameters: (E, p_0, v), which descent started from; E and v are fixed.
-        corpus: n labelled bags, all of which are in every step.
+        problem: which descent started from; all of its bags are in every step.
         query: p_j.
         steps: j.
         step_size: h, the same in all steps.
@@ -42,12 +39,11 @@ def certify_descent(
         The certificate; `inactive_pair_bound` has the jumps of all later steps in it.
 
     Raises:
-        BadInput: parameters and a corpus that do not go together.
+        BadInput: what is no problem, or a p that does not fit it.
 
     Example:
         >>> import dataclasses, jax, optax
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.margin.certificate import TrialStatus
+        >>> from jaxselect import Parameters, TrialStatus, attention, from_sequences
         >>> from jaxselect.model.attention import empirical_risk
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
@@ -59,7 +55,7 @@ def certify_descent(
         >>> state = start.query, rule.init(start.query)
         >>> query, _ = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, once, s))(state)
         >>> certify = jax.jit(certify_descent)
-        >>> found = certify(start, bags, query, steps=20_000, step_size=20.0)
+        >>> found = certify(attention(start, bags), query, steps=20_000, step_size=20.0)
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
     """
@@ -77,4 +73,5 @@ def certify_descent(
         earlier_log_time=log_time,
         earlier_query=query,
     )
-    return certificate_of(parameters, corpus, flow, earlier_query, step_size=step_size)
+    end = ending(problem, query, log_time, earlier_query)
+    return certificate_of(problem, flow, end, step_size=step_size)

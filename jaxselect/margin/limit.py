@@ -9,7 +9,6 @@ its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything (ma
 3b and 3e).
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,8 +18,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..compilation import full_precision
-from ..data.corpus import Corpus
-from ..model.parameters import Frame, Parameters, check_problem, frame
+from ..problem import Problem, check
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
 from .minimum import Minimum
@@ -114,20 +112,10 @@ class Limit(eqx.Module):
         deficit = norm**2 - self.offset @ self.offset
         return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
 
-    def placed(self, inside: Frame) -> "Limit":
-        """Transform a late flow from frame coordinates to R^d."""
-        return dataclasses.replace(
-            self,
-            growth=inside.lift_vectors(self.growth),
-            offset=inside.lift_points(self.offset),
-            history=inside.lift_vectors(self.history),
-        )
-
 
 @full_precision
 def limit(
-    parameters: Parameters,
-    corpus: Corpus,
+    problem: Problem,
     selected: Bool[Array, "sequences width"],
     pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
@@ -135,7 +123,7 @@ def limit(
     late_query: Float[Array, " dim"] | None = None,
     earlier_query: Float[Array, " dim"] | None = None,
 ) -> Limit:
-    """Predict the late flow from (E, p_0, v), the counts and the selection.
+    """Predict the late flow of a problem from its selection.
 
     On the span of the active D_k, ρ is the minimiser of Σ_{k active} c_k e^{−D_kᵀρ} +
     p_mmᵀρ, where the numbers c_k e^{−D_kᵀρ} are duals of p_mm. Orthogonal to every D_k,
@@ -146,8 +134,7 @@ def limit(
     Source: mathematics, sections 3b and 4b.
 
     Args:
-        parameters: (E, p_0, v), with p_0 from before the flow.
-        corpus: n labelled bags.
+        problem: with the p_0 from before the flow.
         selected: the final selection, in bag layout.
         pairs: the competing pairs of that selection.
         margin: its max-margin solution.
@@ -155,53 +142,21 @@ def limit(
         earlier_query: p at an earlier time of the flow, for `history_change`.
 
     Returns:
-        The prediction, differentiable in E, p_0 and v in both modes.
+        The prediction, differentiable in the problem in both modes.
 
     Raises:
-        BadInput: parameters and a corpus that do not go together.
+        BadInput: what is no problem.
     """
-    check_problem(parameters, corpus)
-    inside = frame(parameters)
-    few = dataclasses.replace(margin, direction=inside.coordinates(margin.direction))
-    if late_query is not None:
-        late_query = inside.coordinates(late_query)
-    if earlier_query is not None:
-        earlier_query = inside.coordinates(earlier_query)
-    late = limit_in_frame(
-        inside.parameters,
-        corpus,
-        selected,
-        pairs,
-        few,
-        late_query=late_query,
-        earlier_query=earlier_query,
-    )
-    return late.placed(inside)
-
-
-def limit_in_frame(
-    parameters: Parameters,
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    margin: MaxMargin,
-    *,
-    late_query: Float[Array, " dim"] | None = None,
-    earlier_query: Float[Array, " dim"] | None = None,
-) -> Limit:
-    """Compute `limit` in the coordinates of a frame.
-
-    Source: mathematics, section 3b.
-    """
-    embeddings, growth = parameters.embeddings, margin.direction
-    strength = pair_strength(embeddings @ parameters.head, corpus, selected)
+    check(problem)
+    embeddings, growth = problem.rows, margin.direction
+    strength = pair_strength(problem, selected)
     repelling = jnp.any(margin.active & (strength.factor <= 0))
     in_phi = strength._replace(factor=jnp.where(margin.active, strength.factor, 0.0))
     spans = _spans(embeddings, pairs, margin)
     tiny = jnp.finfo(growth.dtype).tiny
     along = growth / jnp.maximum(margin.norm, tiny)
 
-    history = jnp.zeros_like(parameters.query)
+    history = jnp.zeros_like(problem.start)
     change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(tiny))
     if late_query is not None:
         history = spans.path_part(late_query, along)
@@ -209,7 +164,7 @@ def limit_in_frame(
         moved = spans.path_part(late_query - earlier_query, along)
         moved = jnp.abs(score_differences(embeddings @ moved))
         change = jnp.max(jnp.where(pairs, moved, 0.0))
-    fixed = parameters.query - spans.by_any @ parameters.query + history
+    fixed = problem.start - spans.by_any @ problem.start + history
 
     offset, converged = minimise(in_phi, margin, spans.active)
     proof = prove(embeddings, strength, margin, spans.active, offset)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Float
 
-from ..data.corpus import AbstractBags, ByBag, ByToken
+from ..data.corpus import AbstractBags, ByBag, Entries
 from ..model.attention import attend_bags, functional_margin, sized_forces
 from .pairs import ROUNDINGS
 
@@ -137,7 +137,8 @@ def rest_at(
 
 def newton_decrement(
     embeddings: Float[Any, "vocabulary axes"],
-    values: ByToken,
+    logits: Entries,
+    values: Entries,
     bags: AbstractBags,
     point: Float[Any, " axes"],
     root: Float[Any, "axes axes"],
@@ -152,7 +153,8 @@ def newton_decrement(
 
     Args:
         embeddings: E, in axes of the span that the bags move p in.
-        values: b.
+        logits: of every entry at p.
+        values: b of every entry.
         bags: the bags.
         point: p.
         root: R.
@@ -164,24 +166,27 @@ def newton_decrement(
         >>> import jax.numpy as jnp
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> both = jnp.eye(2), jnp.array([1.0, 0.0])
+        >>> both = jnp.eye(2), jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
         >>> round(float(newton_decrement(*both, bags, jnp.zeros(2), jnp.eye(2))), 4)
         0.1335
     """
     array, scores = bags.arrays, embeddings @ point
-    forces, sizes = map(bags.scatter, sized_forces(scores, values, bags))
+    forces, sizes = map(bags.scatter, sized_forces(logits, values, bags))
     total = sizes.sum()
     middle = sizes @ embeddings / array.where(total > 0, total, 1.0)
     seen = (embeddings - middle[None]) @ root
     # A rounding of a score is one of its weight, relative.
-    roundings = ROUNDINGS + array.max(array.abs(scores), initial=0.0)
+    largest = array.max(array.where(bags.filled, array.abs(logits), 0.0), initial=0.0)
+    largest = array.maximum(largest, array.max(array.abs(scores), initial=0.0))
+    roundings = ROUNDINGS + largest
     error = roundings * array.finfo(scores.dtype).eps * sizes
     return array.linalg.norm(forces @ seen) + error @ array.linalg.norm(seen, axis=1)
 
 
 def change_of_curvature(
     embeddings: Float[Any, "vocabulary axes"],
-    values: ByToken,
+    logits: Entries,
+    values: Entries,
     bags: AbstractBags,
     point: Float[Any, " axes"],
     diameters: ByBag,
@@ -199,7 +204,8 @@ def change_of_curvature(
 
     Args:
         embeddings: E, in axes of the span that the bags move p in.
-        values: b.
+        logits: of every entry at p.
+        values: b of every entry.
         bags: the bags.
         point: p, the centre.
         diameters: D = max ‖E_s − E_r‖ of every bag.
@@ -215,7 +221,8 @@ def change_of_curvature(
         >>> import jax.numpy as jnp
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> both, apart = (jnp.eye(2), jnp.array([1.0, 0.0])), jnp.array([2**0.5])
+        >>> both = jnp.eye(2), jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
+        >>> apart = jnp.array([2**0.5])
         >>> _, ball = change_of_curvature(*both, bags, jnp.zeros(2), apart)
         >>> round(ball.item(), 4)
         0.0884
@@ -223,7 +230,7 @@ def change_of_curvature(
     array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
     if loss.bounds is None:
         return array.zeros((len(point), len(point)), dtype), array.zeros((), dtype)
-    attention = attend_bags(embeddings @ point, values, bags)
+    attention = attend_bags(logits, values, bags)
     share = array.exp(attention.log_weights)
     off = array.where(bags.filled, array.abs(attention.advantage), 0.0)
     spread = bags.total(share * off)

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..data.corpus import Corpus
 from ..data.loss import Loss
 from ..model.attention import functional_margin
+from ..problem import Problem
 
 
 def laplacian(
@@ -147,7 +147,7 @@ class PairStrength(NamedTuple):
         log_scale: a natural logarithm, constant in derivatives.
         magnitude: sum of the terms of `factor` with |b_s| + |b_r| in the place of
             y (b_s − b_r); c has a rounding of it.
-        blur: bound on what errors of the corpus's shifts may change of `factor`.
+        blur: bound on what errors of the offsets may change of `factor`.
     """
 
     factor: Float[Array, "vocabulary vocabulary"]
@@ -166,42 +166,40 @@ class PairStrength(NamedTuple):
 
 
 def pair_strength(
-    values: Float[Array, " vocabulary *classes"],
-    corpus: Corpus,
-    selected: Bool[Array, "sequences width"],
+    problem: Problem, selected: Bool[Array, "sequences width"]
 ) -> PairStrength:
     """Compute the strength c_{s*r} of each pair, for one selected token per sequence.
 
-    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) (C_X[r] / C_X[s*]) y (b_{s*} − b_r). In a
-    contracted problem counts and values include the shifts of their entries. With K
-    heads y (b_{s*} − b_r) is the margin's derivative along that difference. The scale
-    of a pair is its largest −ℓ′(y b_{s*}) C_X[r] / C_X[s*].
+    c_{s*r} = Σ_{X∋s*,r} w_X (−ℓ′(y b_{s*})) e^{α_r − α_{s*}} y (b_{s*} − b_r), where
+    e^α is C_X[s] for tokens that are counted. With K heads y (b_{s*} − b_r) is the
+    margin's derivative along that difference. The scale of a pair is its largest
+    −ℓ′(y b_{s*}) e^{α_r − α_{s*}}.
 
     Source: mathematics, sections 1b, 1c and 3b.
 
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> chosen = jnp.array([[True, False]])
-        >>> strength = jax.jit(pair_strength)(jnp.array([1.0, -1.0]), bags, chosen)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
+        >>> strength = jax.jit(pair_strength)(attention(start, bags), chosen)
         >>> c = strength.times_exp(jnp.array(0.0))
         >>> round(c[0, 1].item(), 4), c[1, 0].item()
         (0.5379, 0.0)
     """
+    corpus, entries, logits = problem.corpus, problem.values, problem.offsets
     slot = jnp.argmax(selected, axis=1)[:, None]
     loses = ~selected & corpus.present
-    entries = corpus.values_by_entry(values)
     of_winner = jax.vmap(lambda bag, one: bag[one])
     winner = of_winner(corpus.tokens, slot)
     best = of_winner(entries, slot)
-    logits = corpus.logits(jnp.zeros(len(values), values.dtype))
     log_ratio = jnp.where(loses, logits - of_winner(logits, slot), 0.0)
     margin = functional_margin(corpus.labels, best[:, 0])
     ahead = margin.along(best - entries)
     exponent = corpus.loss.log_slope(margin.value)[:, None] + log_ratio
     pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
     largest = jnp.where(loses, jax.lax.stop_gradient(exponent), -jnp.inf)
-    log_scale = jnp.full(shape, -jnp.inf, values.dtype).at[pair].max(largest)
+    log_scale = jnp.full(shape, -jnp.inf, logits.dtype).at[pair].max(largest)
     log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)
     pull = jnp.exp(jnp.where(loses, exponent - log_scale[pair], -jnp.inf))
     strength = corpus.weighted(pull * ahead)
@@ -217,9 +215,9 @@ def pair_strength(
     eps = jnp.finfo(factor.dtype).eps
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     blur = zero
-    if corpus.shift is not None and entries.ndim == 2:
-        spread = value_range(entries, corpus)[:, None]
-        size = spread * response(spread, corpus.loss) * corpus.shift.blur
+    if entries.ndim == 2:
+        spread = value_range(entries, corpus.present)[:, None]
+        size = spread * response(spread, corpus.loss) * problem.offset_errors
         blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
@@ -241,10 +239,10 @@ def response(spread: Any, loss: Loss) -> Any:
 
 
 def value_range(
-    entries: Float[Array, "sequences width *classes"], corpus: Corpus
+    entries: Float[Array, "sequences width *classes"],
+    present: Bool[Array, "sequences width"],
 ) -> Float[Array, " sequences"]:
     """Compute w = max b − min b over the tokens of every bag, of the widest class."""
-    present = corpus.present
     here = present.reshape(*present.shape, *[1] * (entries.ndim - 2))
     highest = jnp.max(jnp.where(here, entries, -jnp.inf), axis=1)
     lowest = jnp.min(jnp.where(here, entries, jnp.inf), axis=1)

@@ -20,7 +20,6 @@ from ..compilation import full_precision
 from ..data.corpus import (
     AbstractBags,
     ByBag,
-    ByToken,
     Corpus,
     Entries,
     padded_logits,
@@ -44,21 +43,20 @@ class Attention(NamedTuple):
     top: Int[Array, "*batch"]
 
 
-def attend_bags(scores: ByToken, values: ByToken, bags: AbstractBags) -> Attention:
-    """Attend over every bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
+def attend_bags(logits: Entries, values: Entries, bags: AbstractBags) -> Attention:
+    """Attend over every bag, entry by entry: q ∝ e^{logit}, f = Σ q b.
 
     Late in training one token s* has nearly all the weight, and b_{s*} − f is far below
     the rounding of f. Measured from the top token it is computed without cancellation:
     b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
     """
-    shifted, share = _exponentials(scores, bags)
+    shifted, share = _exponentials(logits, bags)
     top = bags.first(shifted == 0)
     total = bags.total(share)
     log_weights = shifted - bags.spread(bags.arrays.log(total))
-    entries = bags.values_by_entry(values)
-    best = bags.at(entries, top)
-    ahead = entries - bags.spread(best)
-    heads = [1] * (values.ndim - 1)
+    best = bags.at(values, top)
+    ahead = values - bags.spread(best)
+    heads = [1] * (values.ndim - logits.ndim)
     mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
     mean = mean / total.reshape(-1, *heads)
     return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
@@ -93,7 +91,7 @@ def attend(
         labels=jnp.ones(1, int),
         vocabulary=len(scores),
     )
-    return jax.tree.map(lambda each: each[0], attend_bags(scores, values, one))
+    return jax.tree.map(lambda each: each[0], attend_corpus(scores, values, one))
 
 
 @partial(jax.jit, inline=True)
@@ -112,12 +110,12 @@ def attend_corpus(
         >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0, 3.0]
     """
-    return attend_bags(scores, values, corpus)
+    return attend_bags(corpus.logits(scores), corpus.gather(values), corpus)
 
 
-def attention_shares(scores: ByToken, bags: AbstractBags) -> Entries:
-    """Compute softmax weights q[s] ∝ C[s] e^{a_s} of every entry."""
-    _, share = _exponentials(scores, bags)
+def attention_shares(logits: Entries, bags: AbstractBags) -> Entries:
+    """Compute softmax weights q ∝ e^{logit} of every entry."""
+    _, share = _exponentials(logits, bags)
     return share / bags.spread(bags.total(share))
 
 
@@ -134,9 +132,8 @@ def attention_weights(
     return jax.nn.softmax(padded_logits(scores, counts))
 
 
-def _exponentials(scores: ByToken, bags: AbstractBags) -> tuple[Entries, Entries]:
+def _exponentials(logits: Entries, bags: AbstractBags) -> tuple[Entries, Entries]:
     """Compute the logits minus the largest of their bag, and their exponentials."""
-    logits = bags.logits(scores)
     shifted = logits - bags.spread(bags.largest(logits))
     return shifted, bags.arrays.exp(shifted)
 
@@ -243,14 +240,14 @@ def score_gradient(
 
 
 def sized_forces(
-    scores: ByToken, values: ByToken, bags: AbstractBags
+    logits: Entries, values: Entries, bags: AbstractBags
 ) -> tuple[Entries, Entries]:
     """Compute the terms of −∂L/∂a, and the sizes that their roundings are relative to.
 
     The force on the top token is minus the sum of the others, which may cancel: its
     size is the sum of their sizes.
     """
-    attention = attend_bags(scores, values, bags)
+    attention = attend_bags(logits, values, bags)
     exponent = log_weighted_residual(attention, bags)
     forces = score_gradient(exponent, advances(attention, bags), attention, bags)
     array, top = bags.arrays, bags.marks(attention.top)
@@ -313,39 +310,54 @@ def negative_gradient(
         >>> [round(x, 4) for x in scaled.tolist()]
         [0.2689, -0.2689]
     """
-    attention = attend_corpus(scores, values, corpus)
+    forces = negative_entry_gradient(
+        corpus.logits(scores), corpus.gather(values), corpus, log_scale
+    )
+    return ScoreDescent(*map(corpus.scatter, forces))
+
+
+def negative_entry_gradient(
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> tuple[Float[Array, "sequences width"], Float[Array, " sequences width *classes"]]:
+    """Compute the terms of `negative_gradient`, entry by entry.
+
+    Source: mathematics, section 3a.
+    """
+    attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
     pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
     label = functional_margin(corpus.labels, attention.output).gradient
     size = jnp.exp(exponent)
     if label.ndim > 1:
         size = size[..., None]
-    weighted = label[:, None] * size
-    return ScoreDescent(corpus.scatter(pull), corpus.scatter(weighted))
+    return pull, label[:, None] * size
 
 
 @partial(jax.jit, inline=True)
 def log_strongest_pull(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
 ) -> Float[Scalar, ""]:
     """Compute the log of the largest single term of ∂L/∂a, without underflow.
 
-    It is the maximum of log (w_X (−ℓ′(m)) q_X[s] |∂m/∂f · (b_s − f)|) over X and its
-    tokens s except the top one. If single terms are much larger than their sum, the
-    forces on tied tokens cancel.
+    It is the maximum of log (w_X (−ℓ′(m)) q |∂m/∂f · (b − f)|) over all entries except
+    the top one of each bag. If single terms are much larger than their sum, the forces
+    on tied tokens cancel.
 
     Source: mathematics, section 3g.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> late = jnp.array([5000.0, 0.0]), jnp.array([1.0, 0.0])
+        >>> late = jnp.array([[5000.0, 0.0]]), jnp.array([[1.0, 0.0]])
         >>> round(log_strongest_pull(*late, corpus).item(), 4)
         -5001.3133
     """
-    attention = attend_corpus(scores, values, corpus)
+    attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus)
     others = ~corpus.marks(attention.top)
     distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)

@@ -11,10 +11,10 @@ from ..data.corpus import Corpus
 from .attention import (
     Attention,
     advances,
-    attend_corpus,
+    attend_bags,
     functional_margin,
     log_weighted_residual,
-    negative_gradient,
+    negative_entry_gradient,
     partners,
     score_gradient,
 )
@@ -29,8 +29,8 @@ _FEW, _BLOCK = 4, 50
 
 @partial(jax.jit, inline=True)
 def score_curvature(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "vocabulary vocabulary"]]:
@@ -48,21 +48,22 @@ def score_curvature(
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> _, jacobian = score_curvature(jnp.zeros(2), jnp.array([1.0, 0.0]), corpus)
+        >>> even = jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
+        >>> _, jacobian = score_curvature(*even, corpus)
         >>> [round(x, 4) for x in jacobian[0].tolist()]
         [-0.0147, 0.0147]
     """
-    attention = attend_corpus(scores, values, corpus)
+    attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
     advance = advances(attention, corpus)
     pull = score_gradient(exponent, advance, attention, corpus)
     partner = partners(advance, attention, corpus)
     gradient = corpus.scatter(pull)
     tokens = corpus.tokens
-    if values.ndim > 1:
+    if values.ndim > 2:
         pulled, bent = _bends(exponent, attention, corpus)
         pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, bent])
-        tokens = jnp.tile(tokens, (1 + values.shape[1], 1))
+        tokens = jnp.tile(tokens, (1 + values.shape[2], 1))
     large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
     add_up = _cross_of_many if large else _cross
     cross = add_up(pull, partner, tokens, corpus.vocabulary)
@@ -70,28 +71,29 @@ def score_curvature(
 
 
 def growth_along_values(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
-    """Compute −e^{log_scale} vᵀ(∂²L/∂p²)v, negative where forces oppose a move along v.
+    """Compute −e^{log_scale} bᵀ(∂²L/∂a²)b, negative where forces oppose a move along b.
 
-    When p moves along v, each f changes by the variance of b under its weights, to
-    which every pair of tokens contributes. At a tie the result is negative; where one
-    token overtakes another it is positive. With several heads it is the sum, or the
-    largest if any is positive.
+    When scores move along the values, each f changes by the variance of b under its
+    weights, to which every pair of entries contributes. At a tie the result is
+    negative; where one token overtakes another it is positive. With several heads it is
+    the sum, or the largest if any is positive.
     """
 
-    def pull(scores: Float[Array, " vocabulary"]) -> Float[Array, " vocabulary"]:
-        return negative_gradient(scores, values, corpus, log_scale).scores
+    def pull(logits: Array) -> Float[Array, "sequences width"]:
+        return negative_entry_gradient(logits, values, corpus, log_scale)[0]
 
-    def along(value: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
-        return jax.jvp(lambda scores: value @ pull(scores), (scores,), (value,))[1]
+    def along(value: Float[Array, "sequences width"]) -> Float[Scalar, ""]:
+        rate = jax.jvp(lambda moved: jnp.vdot(value, pull(moved)), (logits,), (value,))
+        return rate[1]
 
-    if values.ndim == 1:
+    if values.ndim == 2:
         return along(values)
-    each = jax.vmap(along)(values.T)
+    each = jax.vmap(along)(jnp.moveaxis(values, 2, 0))
     return jnp.where(jnp.any(each > 0), each.max(), each.sum())
 
 

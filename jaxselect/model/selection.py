@@ -232,6 +232,7 @@ def selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float = 0.0,
+    offsets: Float[Array, "sequences width"] | float = 0.0,
 ) -> Bool[Array, "sequences width"]:
     """Find the selected set S_X(p) = argmax_{s∈X} pᵀE_s of every sequence.
 
@@ -245,6 +246,7 @@ def selected_tokens(
         scores: a = E p.
         corpus: n bags.
         log_time: log(1+t) at which p was reached.
+        offsets: constants to add to the scores of single entries.
 
     Returns:
         True where a slot holds a selected token; nowhere in a sequence of weight zero.
@@ -256,7 +258,7 @@ def selected_tokens(
         [[True, False], [True, True]]
     """
     present = corpus.present
-    in_bag = jnp.where(present, corpus.scores_by_entry(scores), -jnp.inf)
+    in_bag = jnp.where(present, corpus.gather(scores) + offsets, -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
@@ -297,29 +299,37 @@ def competing_pairs(
 
 
 def selected_output(
-    values: Float[Array, " vocabulary *classes"],
+    values: Float[Array, " sequences width *classes"],
+    offsets: Float[Array, "sequences width"],
     selected: Bool[Array, "sequences width"],
-    corpus: Corpus,
 ) -> Float[Array, " sequences *classes"]:
-    """Compute the limit of every output: the mean of b over the selected tokens.
+    """Compute the limit of every output: the mean of b over the selected entries.
 
-    It is Σ C[s] b_s / Σ C[s] over the selected tokens, or zero if there are none.
+    It is Σ e^α b / Σ e^α over them, which weighs tokens by their counts, or zero if
+    there are none.
 
     Source: mathematics, section 3.
 
+    Args:
+        values: b of every entry.
+        offsets: α of every entry.
+        selected: result of `selected_tokens`.
+
     Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> values = jnp.array([[3.0, 0.0], [0.0, 9.0]])
+        >>> offsets = jnp.log(jnp.array([[2.0, 1.0], [1.0, 1.0]]))
         >>> chosen = jnp.array([[True, True], [True, False]])
-        >>> selected_output(jnp.array([3.0, 0.0, 9.0]), chosen, bags).tolist()
+        >>> selected_output(values, offsets, chosen).round(6).tolist()
         [2.0, 0.0]
     """
-    chosen = jnp.where(selected, corpus.counts.astype(values.dtype), 0.0)
-    number = chosen.sum(axis=1)
-    number = jnp.where(number > 0, number, 1.0)
-    if values.ndim > 1:
-        chosen, number = chosen[..., None], number[:, None]
-    return jnp.sum(chosen * corpus.values_by_entry(values), axis=1) / number
+    among = jnp.where(selected, offsets, -jnp.inf)
+    largest = jnp.max(among, axis=1, keepdims=True)
+    share = jnp.exp(among - jnp.where(jnp.isfinite(largest), largest, 0.0))
+    total = share.sum(axis=1)
+    total = jnp.where(total > 0, total, 1.0)
+    if values.ndim > 2:
+        share, total = share[..., None], total[:, None]
+    return jnp.sum(share * values, axis=1) / total
 
 
 @partial(jax.jit, inline=True)

@@ -227,7 +227,7 @@ def attention(
     """
     rows, words = counts.shape
     bags = RaggedBags(counts, np.ones(rows), np.zeros((words, 0)), scores, rows)
-    return attention_shares(scores, bags), bags.row
+    return attention_shares(bags.logits(scores), bags), bags.row
 
 
 def outputs(
@@ -294,7 +294,7 @@ def sized_score_gradient(
         >>> abs(force).round(3).tolist(), size.round(3).tolist()
         ([0.0, 0.167, 0.167], [0.333, 0.167, 0.167])
     """
-    return sized_forces(bags.embeddings @ query, bags.values, bags)
+    return sized_forces(*entries_at(bags, query), bags)
 
 
 # Tolerance of the truncated Hessian relative to the identity; Newton's rate degrades
@@ -367,7 +367,14 @@ def curvature(
 
 
 def _attend(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Attention:
-    return attend_bags(bags.embeddings @ query, bags.values, bags)
+    return attend_bags(*entries_at(bags, query), bags)
+
+
+def entries_at(
+    bags: RaggedBags, query: Float[np.ndarray, " dim"]
+) -> tuple[Float[np.ndarray, " entries"], Float[np.ndarray, " entries"]]:
+    """Compute logits and values of every entry at p."""
+    return bags.logits(bags.embeddings @ query), bags.gather(bags.values)
 
 
 def _entry_pulls(

@@ -192,7 +192,7 @@ def pair_forces(
         ([1.0], [-1001.313])
     """
     scores = bags.embeddings @ query
-    attention = attend_bags(scores, bags.values, bags)
+    attention = attend_bags(bags.logits(scores), bags.gather(bags.values), bags)
     log_share = attention.log_weights
     value = bags.gather(bags.values)
     slope = bags.loss.slope(bags.labels * attention.output)

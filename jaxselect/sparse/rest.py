@@ -15,7 +15,7 @@ from ..margin.minimum import (
     newton_decrement,
     rest_at,
 )
-from .bags import RaggedBags, curvature, descent
+from .bags import RaggedBags, curvature, descent, entries_at
 
 # Newton's steps towards the minimum; each must lessen the gradient.
 NEWTON_STEPS = 30
@@ -44,7 +44,7 @@ def certified_minimum(bags: RaggedBags, query: Float[np.ndarray, " dim"]) -> Min
         (True, 0.0)
     """
     query = _newton(bags, query)
-    problem = bags.embeddings, bags.values, bags, query
+    problem = bags.embeddings, *entries_at(bags, query), bags, query
     stiffness, root = inverse_root(curvature(bags, query))
     size = newton_decrement(*problem, root) if stiffness > 0 else np.inf
 

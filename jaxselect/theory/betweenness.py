@@ -31,7 +31,7 @@ def log_odds(corpus: Corpus, selected: Bool[Array, "sequences width"]) -> _Pairs
     Source: mathematics, section 3l.
 
     Args:
-        corpus: n bags with labels ±1, without shifts of their values.
+        corpus: n bags with labels ±1.
         selected: one token of every sequence, in bag layout.
 
     Returns:

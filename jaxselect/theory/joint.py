@@ -469,8 +469,6 @@ def kept_list(
     check_problem(parameters, corpus)
     if corpus.classes is not None:
         raise BadInput(f"{corpus.classes} classes: wanted one head, and labels ±1")
-    if corpus.shift is not None:
-        raise BadInput("a contracted corpus: wanted the one with all its tokens")
     if corpus.loss not in (LOGISTIC, EXPONENTIAL):
         raise BadInput(
             f"{corpus.loss.name} loss: wanted the logistic or exponential one"

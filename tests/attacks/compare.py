@@ -12,6 +12,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 from .forces import lane, stacked
 from .problem import BAGS, DIM, TOKENS, WIDTH
@@ -110,13 +111,12 @@ def _claim(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=len(rows))
     parameters = Parameters(rows, start, head)
     flow = cls_flow(
-        parameters,
-        corpus,
+        attention(parameters, corpus),
         until_norm=until_norm,
         until_log_time=until_log_time,
         settings=SETTINGS,
     )
-    found = certify(parameters, corpus, flow)
+    found = certify(attention(parameters, corpus), flow)
     end = found.ending
     return {
         "status": found.status,

@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from jaxselect.data.corpus import Corpus
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 from jaxselect.trial import STAGES, beginning, certify_stage, flow_to_end
 
 from .forces import Lanes, lane, scaled, stacked
@@ -82,8 +83,10 @@ def claimed(*given, stages=STAGES):
 def _claimed(rows, start, head, tokens, counts, labels, stages):
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
     model = Parameters(rows, start, head)
-    stage = flow_to_end(model, corpus, beginning(model), until_norm=NORM, stages=stages)
-    return model, corpus, stage, certify_stage(model, corpus, stage)
+    stage = flow_to_end(
+        attention(model, corpus), beginning(model), until_norm=NORM, stages=stages
+    )
+    return model, corpus, stage, certify_stage(attention(model, corpus), stage)
 
 
 @dataclass

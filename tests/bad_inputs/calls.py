@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jaxselect
 from jaxselect.data import synthetic
 from jaxselect.flow.cls import FlowSettings
+from jaxselect.problem import attention
 from jaxselect.sweep.grid import Grid
 
 KEY = jax.random.key(0)
@@ -88,7 +89,7 @@ def partial_of(function: Callable, *arguments: Any) -> Callable:
 
 
 def _certify() -> dict[str, Callable[[], Any]]:
-    flow = jaxselect.cls_flow(START, BAGS, until_norm=10.0)
+    flow = jaxselect.cls_flow(attention(START, BAGS), until_norm=10.0)
     return {
         f"certify(tolerance={_short(value)})": partial(
             jaxselect.certify, START, BAGS, flow, tolerance=value

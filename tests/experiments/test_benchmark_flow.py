@@ -7,6 +7,7 @@ import pytest
 import jaxselect
 from experiments.benchmarks.flow import error, scipy_implicit, timed, to_norm
 from jaxselect.flow.cls import velocity
+from jaxselect.problem import attention
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(
@@ -35,7 +36,7 @@ def test_the_path_of_a_rival_is_a_path_of_the_flow():
     for time, (before, here, after) in zip(
         log_times, np.reshape(path, (-1, 3, 3)), strict=True
     ):
-        field = velocity(START, BAGS, time, jax.numpy.asarray(here))
+        field = velocity(attention(START, BAGS), time, jax.numpy.asarray(here))
         np.testing.assert_allclose((after - before) / (2 * width), field, atol=1e-4)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 
@@ -25,7 +26,9 @@ def run(start, corpus, *, until_norm=np.inf, until_log_time=1e15, path=PATH, **o
 @partial(jax.jit, static_argnames="settings")
 def _run(start, corpus, bounds, path, settings=FlowSettings()):
     until = {"until_norm": bounds[0], "until_log_time": bounds[1]}
-    return cls_flow(start, corpus, **until, path_log_times=path, settings=settings)
+    return cls_flow(
+        attention(start, corpus), **until, path_log_times=path, settings=settings
+    )
 
 
 def risk_of_query(parameters, corpus):

@@ -17,6 +17,7 @@ from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from tests.flow import literal_joint
 from tests.flow.cls_runs import PATH, TIGHT, risk_of_query, run
 
@@ -93,7 +94,7 @@ def test_the_path_is_the_flow_and_the_risk_falls_along_it():
 def end(size, start, corpus, change, weights):
     """A part of p and the log-time at ‖p‖ = 20, or at ties before, and the status."""
     moved = jax.tree.map(lambda x, dx: x + size * dx, start, change)
-    flow = cls_flow(moved, corpus, until_norm=20.0, settings=TIGHT)
+    flow = cls_flow(attention(moved, corpus), until_norm=20.0, settings=TIGHT)
     return jnp.stack([weights @ flow.query, flow.log_time]), flow.status
 
 
@@ -176,20 +177,23 @@ def test_an_earlier_point_is_one_of_the_flow():
 def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     parameters, corpus = problem()
     with pytest.raises(BadInput, match="until_norm nan: wanted at least 0"):
-        cls_flow(parameters, corpus, until_norm=jnp.nan)
+        cls_flow(attention(parameters, corpus), until_norm=jnp.nan)
     with pytest.raises(BadInput, match="until_norm -1: wanted at least 0"):
-        cls_flow(parameters, corpus, until_norm=-1.0)
+        cls_flow(attention(parameters, corpus), until_norm=-1.0)
     with pytest.raises(BadInput, match="until_log_time 1: wanted at least from_log"):
         cls_flow(
-            parameters, corpus, until_norm=9.0, from_log_time=2.0, until_log_time=1.0
+            attention(parameters, corpus),
+            until_norm=9.0,
+            from_log_time=2.0,
+            until_log_time=1.0,
         )
     fewer = Parameters(parameters.embeddings[1:], parameters.query, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
-        cls_flow(fewer, corpus, until_norm=10.0)
+        cls_flow(attention(fewer, corpus), until_norm=10.0)
     labels = 1 + corpus.labels
     classes = Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
     with pytest.raises(BadInput, match=r"labels \[0, 2\]: wanted \[-1, 1\]"):
-        cls_flow(parameters, classes, until_norm=10.0)
+        cls_flow(attention(parameters, classes), until_norm=10.0)
 
 
 def test_a_traced_bound_that_is_no_number_is_never_reached():

@@ -14,6 +14,7 @@ from jaxselect.flow.crossing import (
     search_path,
 )
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 TIGHT = FlowSettings(1e-10, 1e-10)
 CORPUS = from_sequences([[0, 2], [1, 2, 2]], [1, -1], vocabulary=3)
@@ -27,7 +28,10 @@ START = Parameters(
 @jax.jit
 def search(start, until_log_time):
     return search_path(
-        start, CORPUS, until_log_time=until_log_time, points=128, settings=TIGHT
+        attention(start, CORPUS),
+        until_log_time=until_log_time,
+        points=128,
+        settings=TIGHT,
     )
 
 
@@ -44,7 +48,7 @@ def passes(start, path, level):
         lambda p: (size(p) - 3) * (size(p) - 5) * (size(p) - 9),
         ahead,
     ]
-    crossings = last_crossings(start, CORPUS, path, events, settings=TIGHT)
+    crossings = last_crossings(attention(start, CORPUS), path, events, settings=TIGHT)
     return jnp.append(crossings[0].query, crossings[0].log_time), crossings
 
 
@@ -114,7 +118,7 @@ def test_the_end_of_a_path_is_a_function_of_where_it_started():
 
     def end(query, known):
         start = Parameters(START.embeddings, query, START.head)
-        return end_of_path(start, CORPUS, known, settings=TIGHT)
+        return end_of_path(attention(start, CORPUS), known, settings=TIGHT)
 
     path = search(START, 4.0)
     step = 1e-4 * jnp.array([0.6, -0.8])

@@ -25,6 +25,7 @@ from jaxselect.model.selection import (
     selected_tokens,
 )
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from tests.flow import literal_joint
 from tests.tolerances import TOLERANCE
 
@@ -182,7 +183,7 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
 
         def pace(mark, query, head):
             here = Parameters(parameters.embeddings, query, head)
-            return velocity(here, corpus, mark, query)
+            return velocity(attention(here, corpus), mark, query)
 
         headings = jax.vmap(pace)(HEAD_PATH, flow.path_query, flow.path_head)[1:]
         return important_selected(selected, corpus), margin, headings

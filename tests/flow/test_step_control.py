@@ -16,6 +16,7 @@ from jaxselect.flow.control import (
 )
 from jaxselect.flow.rodas import Rodas5P, from_autodiff
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 RTOL, ORDER = 1e-6, 5.0
 
@@ -134,7 +135,7 @@ def test_an_empty_step_is_a_part_of_the_shortest(kind, time):
 
 @jax.jit
 def follow(start, bags, until_log_time):
-    return cls_flow(start, bags, until_log_time=until_log_time)
+    return cls_flow(attention(start, bags), until_log_time=until_log_time)
 
 
 def test_a_step_over_a_wall_that_no_stage_feels_is_refused():

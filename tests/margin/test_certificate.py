@@ -20,6 +20,7 @@ from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
+from jaxselect.problem import attention
 
 TOLERANCE = 1e-3
 CHOSEN = np.array([[True, False], [True, False]])
@@ -36,7 +37,7 @@ def problem(second, labels):
 @jax.jit
 def bound_of(start, bags, pairs, margin, late, query, log_time):
     end = Ending(jnp.asarray(CHOSEN), pairs, margin, late)
-    come = perturbations(start, bags, end, query, log_time, TOLERANCE)
+    come = perturbations(attention(start, bags), end, query, log_time, TOLERANCE)
     return come.bound(end.late.basin)
 
 

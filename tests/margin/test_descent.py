@@ -20,6 +20,7 @@ from jaxselect.margin.descent import certify_descent
 from jaxselect.margin.pairs import score_differences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 # Pairs (0, 2) and (1, 3) are active; (1, 4) has margin 2, and 0 meets two copies of 2.
 BAGS = from_sequences([[0, 2, 2], [1, 3], [1, 4]], [1, -1, -1], vocabulary=5)
@@ -45,7 +46,7 @@ def descend(query, steps, size):
 @jax.jit
 def certified(query, half, steps, size):
     return certify_descent(
-        START, BAGS, query, steps=steps, step_size=size, earlier_query=half
+        attention(START, BAGS), query, steps=steps, step_size=size, earlier_query=half
     )
 
 

@@ -20,6 +20,7 @@ from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
 from jaxselect.model.parameters import Parameters, span_axes
 from jaxselect.model.selection import competing_pairs as padded_pairs
 from jaxselect.model.selection import selected_tokens
+from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.end import (
     FREE,
@@ -64,12 +65,12 @@ def problem(seed):
 @jax.vmap
 def padded(model, bags):
     """A flow, what it selects, and the certificate of the padded layout."""
-    flow = cls_flow(model, bags, until_norm=UNTIL_NORM, settings=BOUNDED)
+    flow = cls_flow(attention(model, bags), until_norm=UNTIL_NORM, settings=BOUNDED)
     scores = model.embeddings @ flow.query
     return (
         flow,
         selected_tokens(scores, bags, flow.log_time),
-        certify(model, bags, flow),
+        certify(attention(model, bags), flow),
     )
 
 

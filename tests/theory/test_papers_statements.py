@@ -19,6 +19,7 @@ from jaxselect.model.attention import attend_corpus, negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step, predicted_alignment
+from jaxselect.problem import attention
 from tests.tolerances import assert_close
 
 # Tokens 0 and 1 with label +, token 2 with −.
@@ -45,14 +46,16 @@ def infinite(corpus, step_size, along=0.0, scores=0.0):
 
 def certified(start, corpus):
     """The status and the certificate of a flow to ‖p‖ = 10⁴."""
-    found = jax.jit(certify)(start, corpus, FLOW(start, corpus))
+    found = jax.jit(certify)(attention(start, corpus), FLOW(start, corpus))
     return TrialStatus(found.status.item()), found
 
 
-FLOW = jax.jit(lambda start, corpus: cls_flow(start, corpus, until_norm=1e4))
+FLOW = jax.jit(lambda start, corpus: cls_flow(attention(start, corpus), until_norm=1e4))
 TIMES, END = jnp.geomspace(1e2, 1e8, 4), jax.jit(ending)
 PATH = jax.jit(
-    lambda start: cls_flow(start, EVEN, until_log_time=1e8, path_log_times=TIMES)
+    lambda start: cls_flow(
+        attention(start, EVEN), until_log_time=1e8, path_log_times=TIMES
+    )
 )
 
 
@@ -100,8 +103,8 @@ def test_so_it_is_at_large_d():
     def run(key):
         before = gaussian_reduced(key, vocabulary=5, dim=1e9)
         after = embedding_step(before, COPIES, 633.0)
-        flow = cls_flow(after, COPIES, until_norm=1e4)
-        return certify(after, COPIES, flow).status
+        flow = cls_flow(attention(after, COPIES), until_norm=1e4)
+        return certify(attention(after, COPIES), flow).status
 
     found = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 8))
     assert (found == TrialStatus.CAPTURED_POSITIVE).all()
@@ -125,8 +128,7 @@ def test_scores_of_important_tokens_rise_and_those_of_others_fall():
     for corpus, step_size in ((UNEVEN, 32.0), (COPIES, 633.0)):
         times = jnp.geomspace(1e-2, 1e3, 60)
         path = cls_flow(
-            infinite(corpus, step_size, 3.0),
-            corpus,
+            attention(infinite(corpus, step_size, 3.0), corpus),
             until_log_time=1e3,
             path_log_times=times,
         ).path_query[:, :-1]

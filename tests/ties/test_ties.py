@@ -23,6 +23,7 @@ from jaxselect.margin.perturbation import tie_motion
 from jaxselect.model.attention import attend_corpus, empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
+from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
 from jaxselect.ties import contract, no_ties, ties_of
@@ -34,7 +35,7 @@ WIDE = 20.0
 @jax.jit
 def find(model, bags):
     """The ties of tokens within ten of the best, wherever these rest."""
-    return ties_of(model, bags, chosen(model, bags))
+    return ties_of(attention(model, bags), chosen(model, bags))
 
 
 def chosen(model, bags):
@@ -213,7 +214,7 @@ def no_shift(bags):
 
 def nothing_tied(bags):
     model, _ = problem()
-    return model, bags, no_ties(model, bags)
+    return model, bags, no_ties(attention(model, bags))
 
 
 def test_without_ties_nothing_changes():
@@ -221,7 +222,7 @@ def test_without_ties_nothing_changes():
     few, left, _ = contracted(*nothing_tied(bags))
     np.testing.assert_allclose(few.embeddings, model.embeddings, rtol=1e-14)
     np.testing.assert_array_equal(left.tokens, bags.tokens)
-    assert not bool(no_ties(model, bags).proved)
+    assert not bool(no_ties(attention(model, bags)).proved)
 
 
 REFUSED = {
@@ -320,7 +321,7 @@ def test_lanes_in_step_are_lanes_one_by_one():
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
 
     def lane(model):
-        ties = ties_of(model, bags, chosen(model, bags))
+        ties = ties_of(attention(model, bags), chosen(model, bags))
         return ties.point, ties.proved
 
     points, proved = jax.jit(jax.vmap(lane))(stacked)
@@ -402,7 +403,7 @@ def test_a_single_bag_pushes_the_ties_of_others():
     bags = from_sequences([[0, 1], [0, 1], [2, 3]], [1, -1, 1], vocabulary=4)
     model = Parameters(rows, jnp.array([0.0, 6.0]), jnp.array([1.0, 0.25]))
     chosen_singly = jnp.array([[True, True], [True, True], [True, False]])
-    ties = ties_of(model, bags, chosen_singly)
+    ties = ties_of(attention(model, bags), chosen_singly)
     few, left, held = contracted(model, bags, ties)
     scores, values = few.embeddings @ few.query, few.embeddings @ few.head
     _, excess = held.excess(scores, values, left)
@@ -460,7 +461,8 @@ def test_ties_on_their_way_to_rest_are_not_contracted_yet(off, contracts):
 @jax.jit
 def end_of(start, corpus, until_norm):
     return certify_stage(
-        start, corpus, flow_to_end(start, corpus, until_norm=until_norm)
+        attention(start, corpus),
+        flow_to_end(attention(start, corpus), until_norm=until_norm),
     )
 
 

@@ -13,6 +13,7 @@ from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.parameters import gaussian
+from jaxselect.problem import attention
 from tests.test_precision import PLATFORMS
 
 # More dimensions than tokens: derivatives go through a frame.
@@ -90,4 +91,4 @@ def rates_of(start, corpus, step_size=STEP_SIZE):
 
 @jax.jit
 def resolve_tightly(after, corpus):
-    return resolve_limit(after, corpus, settings=TIGHT)
+    return resolve_limit(attention(after, corpus), settings=TIGHT)

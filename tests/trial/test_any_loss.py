@@ -18,6 +18,7 @@ from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 from tests.flow.literal_cls import follow
 
 # Log-time at which the late flow is a line to 1e-9, and the integrators' own errors.
@@ -47,12 +48,12 @@ CORPUS = from_bags(
 def run(start, bags, until_log_time):
     """One program for all weights and parameters."""
     until = {"until_norm": 1e5, "until_log_time": until_log_time}
-    flow = cls_flow(start, bags, **until)
-    found = certify(start, bags, flow)
+    flow = cls_flow(attention(start, bags), **until)
+    found = certify(attention(start, bags), flow)
     near = found.ending.late.query_at(3.0)
-    left = excess_loss(start, bags, found.ending.selected, near)
+    left = excess_loss(attention(start, bags), found.ending.selected, near)
     risk = empirical_risk(Parameters(start.embeddings, near, start.head), bags)
-    last = final_loss(start, bags, found.ending.selected)
+    last = final_loss(attention(start, bags), found.ending.selected)
     return flow, found, left, risk - last
 
 

@@ -26,6 +26,7 @@ from jaxselect.margin.certificate import (
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.bounds
@@ -58,8 +59,7 @@ def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
 @jax.jit
 def follow(parameters, corpus, begin, until_log_time):
     return cls_flow(
-        parameters,
-        corpus,
+        attention(parameters, corpus),
         from_log_time=begin,
         until_log_time=until_log_time,
         settings=FlowSettings(rtol=1e-8, atol=1e-8),
@@ -238,7 +238,7 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
 
 
 def inactive_bound(parameters, corpus, end, query, log_time):
-    come = perturbations(parameters, corpus, end, query, log_time, 1e-3)
+    come = perturbations(attention(parameters, corpus), end, query, log_time, 1e-3)
     return come.bound(end.late.basin)
 
 

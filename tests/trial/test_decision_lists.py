@@ -18,6 +18,7 @@ from jaxselect.margin.certificate import ending
 from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 
 # Roundings of scores and strengths that are sums of some hundred terms.
 ROUNDING = 1e-9
@@ -61,7 +62,7 @@ def ends(values, scores, corpus, rule):
     def one(scores):
         # Scores of an E whose rows are orthonormal but for their values along v.
         query = jnp.concatenate([scores, jnp.zeros(1)])
-        end = ending(begin, corpus, query, jnp.zeros(()))
+        end = ending(attention(begin, corpus), query, jnp.zeros(()))
         strength = end.late.strength.factor
         active = end.margin.active
         least = jnp.where(active, strength, jnp.inf).min()

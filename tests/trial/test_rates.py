@@ -34,6 +34,7 @@ from jaxselect.margin.pairs import PairStrength
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import alignment_error, embedding_step, embedding_steps
+from jaxselect.problem import attention
 from tests.test_precision import rounded_products
 from tests.trial.rate_program import (
     DIM,
@@ -130,7 +131,7 @@ def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
 @jax.jit
 def _flow_to(after, corpus, until_norm, until_log_time):
     until = {"until_norm": until_norm, "until_log_time": until_log_time}
-    return cls_flow(after, corpus, **until, settings=TIGHT.flow)
+    return cls_flow(attention(after, corpus), **until, settings=TIGHT.flow)
 
 
 def test_late_rates_are_those_of_the_flow(resolved):
@@ -192,7 +193,7 @@ def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     after, corpus, found, end = resolved
     assert end.late.status == LimitStatus.PREDICTED
     flow = flow_to(after, corpus, until_log_time=600.0)
-    to_go = excess_loss(after, corpus, end.selected, flow.query)
+    to_go = excess_loss(attention(after, corpus), end.selected, flow.query)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
@@ -207,16 +208,16 @@ def test_local_exponents_are_the_slopes_of_the_path(resolved):
     ]
     error, norm, time = logs[1] - logs[0]
     middle = jnp.sqrt(times[0] * times[1]), (ends[0] + ends[1]) / 2
-    by_norm, by_time = local_exponents(after, corpus, direction, *middle)
+    by_norm, by_time = local_exponents(attention(after, corpus), direction, *middle)
     np.testing.assert_allclose(by_norm, error / norm, rtol=1e-4)
     np.testing.assert_allclose(by_time, error / time, rtol=1e-4)
-    late = local_exponents(after, corpus, direction, times[2], ends[2])
+    late = local_exponents(attention(after, corpus), direction, times[2], ends[2])
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
 def test_the_velocity_is_late_p_mm(resolved):
     after, corpus, _, end = resolved
-    late = velocity(after, corpus, 1e8, end.late.query_at(1e8))
+    late = velocity(attention(after, corpus), 1e8, end.late.query_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
@@ -266,7 +267,7 @@ def test_tied_tokens_speak_by_their_occurrences():
     """Two tokens that stay selected, twice and once: b = (2 b_0 + b_1) / 3."""
     corpus = from_sequences([[0, 0, 1, 2]], [-1], vocabulary=3)
     after = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -3.0, 9.0]))
-    loss = final_loss(after, corpus, jnp.array([[True, True, False]]))
+    loss = final_loss(attention(after, corpus), jnp.array([[True, True, False]]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-1 / 3)), rtol=1e-12)
 
 
@@ -325,7 +326,7 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
     def resolve(across):
         embeddings = jnp.asarray(rows).at[1, 1].set(across)
         after = Parameters(embeddings, jnp.array([1.0, 0.0]), jnp.array([1.0, 0.5]))
-        found = resolve_limit(after, corpus, settings=early)
+        found = resolve_limit(attention(after, corpus), settings=early)
         numbers = log_time_to_error(found.late, 1e-6), found.late.error_constant
         return numbers, (found.late.status, found.path.status)
 

@@ -28,6 +28,7 @@ from jaxselect.model.attention import (
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import coverage, selected_tokens
+from jaxselect.problem import attention
 from jaxselect.trial import run_trial
 from tests.flow.literal_cls import follow
 from tests.tolerances import assert_close
@@ -61,12 +62,12 @@ def draw(seed, values=VALUES):
 
 @jax.jit
 def run(start, bags):
-    flow = cls_flow(start, bags, until_norm=1e5)
-    found = certify(start, bags, flow)
+    flow = cls_flow(attention(start, bags), until_norm=1e5)
+    found = certify(attention(start, bags), flow)
     near = found.ending.late.query_at(3.0)
-    left = excess_loss(start, bags, found.ending.selected, near)
+    left = excess_loss(attention(start, bags), found.ending.selected, near)
     near = Parameters(start.embeddings, near, start.head)
-    last = final_loss(start, bags, found.ending.selected)
+    last = final_loss(attention(start, bags), found.ending.selected)
     return found, accuracy(near, bags), left, empirical_risk(near, bags) - last
 
 
@@ -207,7 +208,9 @@ def test_the_excess_of_several_heads_has_digits(late):
     further = jnp.linalg.solve(
         rows, jnp.where(scores > 0, scores + np.log(2.0), scores)
     )
-    one, other = (excess_loss(start, corpus, chosen, p) for p in (solve, further))
+    one, other = (
+        excess_loss(attention(start, corpus), chosen, p) for p in (solve, further)
+    )
     np.testing.assert_allclose(one / other, 2.0, rtol=1e-9)
 
 

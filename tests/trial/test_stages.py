@@ -19,6 +19,7 @@ from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.trial import (
     STAGES,
@@ -42,8 +43,8 @@ def problem(seed, dim, step_size):
 
 @jax.jit
 def onward(model, bags, point, stages):
-    stage = flow_to_end(model, bags, point, until_norm=NORM, stages=stages)
-    return stage, certify_stage(model, bags, stage)
+    stage = flow_to_end(attention(model, bags), point, until_norm=NORM, stages=stages)
+    return stage, certify_stage(attention(model, bags), stage)
 
 
 def followed(model, bags, stages=STAGES):
@@ -61,7 +62,9 @@ def whole_run(dim, step_size, seed):
 def at_sixty(stage, begin):
     """The contracted flow of a stage at log t = 60, from where its stage began."""
     flow = cls_flow(
-        stage.parameters, stage.corpus, from_log_time=begin, until_log_time=60.0
+        attention(stage.parameters, stage.corpus),
+        from_log_time=begin,
+        until_log_time=60.0,
     )
     return stage.ties.point + flow.query
 

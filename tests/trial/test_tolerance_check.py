@@ -13,6 +13,7 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 from tests.tolerances import assert_close
 
 SQUARE = 1.69
@@ -39,11 +40,11 @@ def _checks(offset, broken):
     start = jnp.zeros(3).at[1].set(jnp.log(SQUARE) + offset)
     after = Parameters(tokens, start, jnp.array([1.0 / length, 1.0, -1.0]))
     until = {"until_norm": 1e3, "settings": LOOSE}
-    flow = cls_flow(after, bags, path_log_times=jnp.ones(1), **until)
+    flow = cls_flow(attention(after, bags), path_log_times=jnp.ones(1), **until)
     status = jnp.where(broken, FlowStatus.FAILED, flow.status).astype(jnp.int32)
     flow = eqx.tree_at(lambda flow: flow.status, flow, status)
     scores = tokens @ flow.query
-    return tolerance_check(after, bags, flow, **until), scores[0] > scores[1]
+    return tolerance_check(attention(after, bags), flow, **until), scores[0] > scores[1]
 
 
 @pytest.fixture(scope="module")

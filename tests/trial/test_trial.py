@@ -15,6 +15,7 @@ from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
+from jaxselect.problem import attention
 from jaxselect.trial import _evaluate, flow_to_end
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
@@ -48,7 +49,7 @@ def judged(problems, step_sizes, until_norm, settings=FlowSettings()):
         after = embedding_step(before, corpus, step_size)
         path = jnp.geomspace(1e-2, 1e2 * until_norm, 30)
         until = {"until_norm": until_norm, "path_log_times": path}
-        stage = flow_to_end(after, corpus, **until, settings=settings)
+        stage = flow_to_end(attention(after, corpus), **until, settings=settings)
         return _evaluate(before, after, corpus, stage, step_size)
 
     return jax.lax.map(trial, (problems, step_sizes))
