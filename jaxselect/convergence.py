@@ -48,10 +48,10 @@ from .margin.limit import (
     norm_to_error,
 )
 from .margin.max_margin import MaxMargin, max_margin, with_derivatives
-from .margin.pairs import score_differences, smallest_difference
+from .margin.pairs import pairs_of
 from .model.attention import functional_margin
 from .model.parameters import Parameters, check_problem
-from .model.selection import competing_pairs, selected_output
+from .model.selection import selected_output
 from .model.step import Embed, alignment_error, embedding_step
 from .problem import Problem, attention, check
 
@@ -157,7 +157,7 @@ def resolve_limit(
     )
     fixed = jax.lax.stop_gradient(problem.rows)
     selected = selection(jax.lax.stop_gradient(problem), path.query, path.log_time)
-    pairs = competing_pairs(selected, corpus)
+    pairs = pairs_of(selected, corpus)
 
     # Beside the problem itself two neighbours, which share its active pairs or show
     # a kink.
@@ -179,13 +179,12 @@ def resolve_limit(
     late = limit(
         problem,
         selected,
-        pairs,
         margin,
         late_query=end,
         earlier_query=path.earlier_query,
     )
     fixed_end = jax.lax.stop_gradient((problem, path, margin, late))
-    settled = _settled(*fixed_end, selected, pairs)
+    settled = _settled(*fixed_end, selected)
     status = jnp.where(settled, late.status, LimitStatus.NOT_SETTLED)
     known = _one_or_nan(status)
 
@@ -214,10 +213,9 @@ def _settled(
     margin: MaxMargin,
     late: Limit,
     selected: Bool[Array, "sequences width"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
 ) -> Bool[Scalar, ""]:
     """Whether the path reached its end and the prediction is certified there."""
-    end = Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+    end = Ending(selected=selected, margin=margin, late=late)
     status = certificate_of(problem, path, end).status
     certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     predicted = late.status == LimitStatus.PREDICTED
@@ -322,7 +320,7 @@ class Rates(eqx.Module):
     history_dim: Int[Scalar, ""]
     status: Int[Scalar, ""]
     selected: Bool[Array, "sequences width"]
-    active: Bool[Array, "vocabulary vocabulary"]
+    active: Bool[Array, "*pairs"]
 
 
 @full_precision
@@ -436,8 +434,8 @@ def selection_event(
     Returns:
         h(p) for `crossing.last_crossings`.
     """
-    pairs = competing_pairs(selected, problem.corpus)
-    return lambda query: smallest_difference(problem.scores(query), pairs)
+    pairs = pairs_of(selected, problem.corpus)
+    return lambda query: pairs.least(problem.scores(query))
 
 
 def _selection_has_kink(
@@ -451,12 +449,12 @@ def _selection_has_kink(
 
     A lead counts as none below `move` of the scores passed on the way.
     """
-    pairs = competing_pairs(resolved.selected, problem.corpus)
+    pairs = resolved.margin.pairs
     scores, start = (
         jax.lax.stop_gradient(problem.scores(query))
         for query in (selection.query, problem.start)
     )
-    leads = jnp.where(pairs, score_differences(scores), jnp.inf).ravel()
+    leads = jnp.where(pairs.held, pairs.leads(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
     least = -jax.lax.top_k(-leads, 2)[0]
     size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))

@@ -31,7 +31,7 @@ from .margin.pairs import ROUNDINGS, difference_lengths, response, value_range
 from .margin.perturbation import RestingTies
 from .margin.span import span
 from .model.attention import Attention, attend_bags, functional_margin
-from .model.curvature import score_curvature
+from .model.curvature import query_curvature
 from .model.selection import WIDTH
 from .problem import Problem
 
@@ -129,10 +129,10 @@ def _velocity(
     H has a direction in which p grows.
     """
     rows, logits = problem.rows, problem.logits(problem.scores(problem.start))
-    pull, jacobian = score_curvature(logits, problem.values, problem.corpus, log_time)
-    hessian = -(rows.T @ jacobian @ rows)
-    factor = cho_factor(hessian + jnp.eye(len(hessian), dtype=hessian.dtype))
-    return cho_solve(factor, 2 * (pull @ rows))
+    bags = logits, problem.values, problem.corpus
+    pull, jacobian = query_curvature(rows, *bags, log_time)
+    factor = cho_factor(jnp.eye(len(pull), dtype=pull.dtype) - jacobian)
+    return cho_solve(factor, 2 * pull)
 
 
 def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
@@ -220,11 +220,10 @@ def _descent(
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
     """Compute −∇L and H = ∇²L at z; beyond the rank, H is filled to stay invertible."""
     rows, logits = problem.rows, problem.logits(problem.scores(place))
-    pull, jacobian = score_curvature(logits, problem.values, problem.corpus)
-    hessian = -(rows.T @ jacobian @ rows)
+    pull, jacobian = query_curvature(rows, logits, problem.values, problem.corpus)
     empty = jnp.all(rows == 0, axis=0)
-    size = jnp.max(jnp.abs(jnp.diagonal(hessian)))
-    return pull @ rows, hessian + jnp.diag(jnp.where(empty, size, 0.0))
+    size = jnp.max(jnp.abs(jnp.diagonal(jacobian)))
+    return pull, jnp.diag(jnp.where(empty, size, 0.0)) - jacobian
 
 
 def _rest(
@@ -252,7 +251,7 @@ def _diameters(
     corpus: Corpus,
 ) -> Float[Array, " sequences"]:
     """Compute max ‖E_s − E_r‖ over some entries of every bag."""
-    apart = difference_lengths(rows)[corpus.tokens[:, :, None], corpus.tokens[:, None]]
+    apart = jax.vmap(difference_lengths)(rows[corpus.tokens])
     both = some[:, :, None] & some[:, None]
     return jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
 

@@ -34,7 +34,7 @@ from ..model.attention import (
     negative_entry_gradient,
     score_gradient,
 )
-from ..model.curvature import growth_along_values, score_curvature
+from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, check
 from .adjoint import in_both_modes
 from .control import FlowSettings
@@ -336,13 +336,15 @@ def linearise(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> tuple[PyTree, PyTree, PyTree]:
     """Compute the field, its derivative in τ and its Jacobian."""
-    rows = problem.rows
-    gradient, jacobian = score_curvature(
-        problem.logits_at(moved), problem.values, problem.corpus, log_time
+    velocity, jacobian = query_curvature(
+        problem.rows,
+        problem.logits_at(moved),
+        problem.values,
+        problem.corpus,
+        log_time,
     )
-    velocity = gradient @ rows
     # The field depends on τ through the factor e^τ alone: it is its own derivative.
-    return velocity, velocity, rows.T @ (jacobian @ rows)
+    return velocity, velocity, jacobian
 
 
 def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:

@@ -22,7 +22,6 @@ from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
 from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
-    competing_pairs,
     coverage,
     important_tokens,
     selected_tokens,
@@ -31,14 +30,7 @@ from ..problem import Problem, check
 from ..status import Status
 from .limit import Limit, LimitStatus, limit
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
-from .pairs import (
-    ROUNDINGS,
-    difference_lengths,
-    laplacian,
-    response,
-    score_differences,
-    value_range,
-)
+from .pairs import ROUNDINGS, AbstractPairs, pairs_of, response, value_range
 from .perturbation import RestingTies, farthest, tie_motion
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
@@ -130,15 +122,18 @@ class Ending(eqx.Module):
 
     Attributes:
         selected: the selected tokens of every sequence, in bag layout.
-        pairs: the competing pairs of this selection.
-        margin: their max-margin solution p_mm.
+        margin: max-margin solution p_mm of its competing pairs.
         late: the late flow p_mm log t + ρ.
     """
 
     selected: Bool[Array, "sequences width"]
-    pairs: Bool[Array, "vocabulary vocabulary"]
     margin: MaxMargin
     late: Limit
+
+    @property
+    def pairs(self) -> AbstractPairs:
+        """The competing pairs of the selection."""
+        return self.margin.pairs
 
 
 class Certificate(eqx.Module):
@@ -196,17 +191,15 @@ def ending(
         wanted = problem.start.shape[0]
         raise BadInput(f"query of shape {jnp.shape(query)}: wanted {wanted} numbers")
     selected = selection(problem, query, log_time)
-    pairs = competing_pairs(selected, problem.corpus)
-    margin = max_margin(problem.rows, pairs)
+    margin = max_margin(problem.rows, pairs_of(selected, problem.corpus))
     late = limit(
         problem,
         selected,
-        pairs,
         margin,
         late_query=query,
         earlier_query=earlier_query,
     )
-    return Ending(selected=selected, pairs=pairs, margin=margin, late=late)
+    return Ending(selected=selected, margin=margin, late=late)
 
 
 def selection(
@@ -420,7 +413,7 @@ def late_flow_residual(
 
     Source: mathematics, section 3e.
     """
-    off = score_differences(embeddings @ (query - late.query_at(log_time)))
+    off = margin.pairs.leads(embeddings @ (query - late.query_at(log_time)))
     return jnp.max(jnp.where(margin.active, jnp.abs(off), 0.0))
 
 
@@ -474,19 +467,19 @@ def perturbations(
     embeddings, late, pairs = problem.rows, end.late, end.pairs
     scores = embeddings @ query
     distance = jnp.linalg.norm(query - late.query_at(log_time)) + late.offset_error
-    length = jnp.where(pairs, difference_lengths(embeddings), 0.0)
+    length = jnp.where(pairs.held, pairs.lengths(embeddings), 0.0)
     longest = jnp.max(length)
 
-    excess = score_differences(embeddings @ end.margin.direction) - 1
-    inactive = pairs & ~end.margin.active
+    excess = pairs.leads(embeddings @ end.margin.direction) - 1
+    inactive = pairs.held & ~end.margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
     size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
     size = size + strength.blur
-    exponent = strength.log_scale + log_time - score_differences(scores)
+    exponent = strength.log_scale + log_time - pairs.leads(scores)
     exponent = exponent + 2 * distance * length + tolerance
     # A pair that meets in no sequence has no strength, whatever its exponent.
-    meets = pairs & (size > 0)
+    meets = pairs.held & (size > 0)
     force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
     fades = meets & (excess > 0)
     ways = force * length / jnp.where(fades, excess, 1.0)
@@ -509,7 +502,7 @@ def perturbations(
     steps = jnp.zeros_like(distance)
     if step_size is not None:
         part = step_size * jnp.exp(-log_time)
-        bend = embeddings.T @ laplacian(force) @ embeddings
+        bend = pairs.gram(embeddings, force)
         bend = jnp.max(jnp.linalg.eigvalsh(bend), initial=0.0)
         pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
         steps = (bend + 2 * omitted * longest) * pace * part * (1 + part) / 2

@@ -22,16 +22,7 @@ from ..problem import Problem, check
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
 from .minimum import Minimum
-from .pairs import (
-    ROUNDINGS,
-    PairStrength,
-    centred,
-    difference_lengths,
-    laplacian,
-    pair_strength,
-    potentials,
-    score_differences,
-)
+from .pairs import ROUNDINGS, AbstractPairs, PairStrength, pair_strength
 from .span import Span, projector, span
 
 # Largest ‖∇Φ‖ at the end of Newton's method, in roundings of Σ λ: a thousand terms of
@@ -117,7 +108,6 @@ class Limit(eqx.Module):
 def limit(
     problem: Problem,
     selected: Bool[Array, "sequences width"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
     margin: MaxMargin,
     *,
     late_query: Float[Array, " dim"] | None = None,
@@ -136,7 +126,6 @@ def limit(
     Args:
         problem: with the p_0 from before the flow.
         selected: the final selection, in bag layout.
-        pairs: the competing pairs of that selection.
         margin: its max-margin solution.
         late_query: p late in the flow.
         earlier_query: p at an earlier time of the flow, for `history_change`.
@@ -148,11 +137,11 @@ def limit(
         BadInput: what is no problem.
     """
     check(problem)
-    embeddings, growth = problem.rows, margin.direction
-    strength = pair_strength(problem, selected)
+    embeddings, growth, pairs = problem.rows, margin.direction, margin.pairs
+    strength = pair_strength(problem, selected, pairs)
     repelling = jnp.any(margin.active & (strength.factor <= 0))
     in_phi = strength._replace(factor=jnp.where(margin.active, strength.factor, 0.0))
-    spans = _spans(embeddings, pairs, margin)
+    spans = _spans(embeddings, margin)
     tiny = jnp.finfo(growth.dtype).tiny
     along = growth / jnp.maximum(margin.norm, tiny)
 
@@ -162,8 +151,8 @@ def limit(
         history = spans.path_part(late_query, along)
     if late_query is not None and earlier_query is not None:
         moved = spans.path_part(late_query - earlier_query, along)
-        moved = jnp.abs(score_differences(embeddings @ moved))
-        change = jnp.max(jnp.where(pairs, moved, 0.0))
+        moved = jnp.abs(pairs.leads(embeddings @ moved))
+        change = jnp.max(jnp.where(pairs.held, moved, 0.0))
     fixed = problem.start - spans.by_any @ problem.start + history
 
     offset, converged = minimise(in_phi, margin, spans.active)
@@ -265,17 +254,14 @@ class _Spans(NamedTuple):
         return jnp.where(self.path_dim > 0, part, 0.0)
 
 
-def _spans(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    margin: MaxMargin,
-) -> _Spans:
+def _spans(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> _Spans:
     # In a loop the factorisation is compiled once: each is a fifth of what a TPU's
     # compiler does for a trial. Two batched ones must not be side by side: in jaxlib's
     # pool of two threads they can wait for each other for ever. The margin's comes
     # first, by a condition that always holds.
-    any_rows = centred(embeddings, pairs & (margin.iterations >= 0))
-    tied_rows = centred(embeddings, margin.active)
+    pairs = margin.pairs
+    any_rows = pairs.centred(embeddings, pairs.held & (margin.iterations >= 0))
+    tied_rows = pairs.centred(embeddings, margin.active)
     rows = jax.lax.stop_gradient(jnp.stack([any_rows, tied_rows]))
     spans = jax.lax.map(span, rows)
     any_pair, active = (jax.tree.map(lambda x, i=i: x[i], spans) for i in range(2))
@@ -314,15 +300,15 @@ def minimise(
     # step of log(1 + δ)/δ descends from anywhere (T. Sun and Q. Tran-Dinh, Generalized
     # self-concordant functions, 2019), and is a whole step at the end.
     strength, margin = jax.lax.stop_gradient((strength, margin))
-    dtype = margin.norm.dtype
+    pairs, dtype = margin.pairs, margin.norm.dtype
     wanted = active.inverse * (active.axes @ margin.direction)
     # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
     size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
     tolerance = STATIONARY * jnp.finfo(dtype).eps * size
 
     def rest(scores: Array) -> tuple[Array, Array]:
-        duals = strength.times_exp(-score_differences(active.left @ scores))
-        return duals, wanted - potentials(duals) @ active.left
+        duals = strength.times_exp(-pairs.leads(active.left @ scores))
+        return duals, wanted - pairs.potentials(duals) @ active.left
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, error, iteration = state
@@ -331,8 +317,8 @@ def minimise(
     def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         scores, _, iteration = state
         duals, missing = rest(scores)
-        step = -cho_solve(_curvature(duals, active), missing)
-        spread = jnp.abs(score_differences(active.left @ step))
+        step = -cho_solve(_curvature(pairs, duals, active), missing)
+        spread = jnp.abs(pairs.leads(active.left @ step))
         delta = jnp.max(jnp.where(strength.factor != 0, spread, 0.0))
         # A pair's score may not be moved beyond what one exponential can follow.
         damping = jnp.where(delta > WHOLE_STEP, jnp.log1p(delta) / delta, 1.0)
@@ -355,8 +341,8 @@ def _start(
     duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
     known = duals > 0
     ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
-    charge = potentials(duals * (strength.log_scale + jnp.log(ratio)))
-    return cho_solve(_curvature(duals, active), charge @ active.left)
+    charge = margin.pairs.potentials(duals * (strength.log_scale + jnp.log(ratio)))
+    return cho_solve(_curvature(margin.pairs, duals, active), charge @ active.left)
 
 
 def _with_derivatives(
@@ -369,28 +355,31 @@ def _with_derivatives(
 ) -> Float[Array, " dim"]:
     """Attach the implicit derivative to ρ by one Newton step from the solution."""
     here = jax.lax.stop_gradient(offset + fixed)
-    duals = in_phi.times_exp(-score_differences(embeddings @ here))
+    pairs = margin.pairs
+    duals = in_phi.times_exp(-pairs.leads(embeddings @ here))
     left = here - spans.by_active @ here - fixed
-    residual = margin.direction - potentials(duals) @ embeddings + left
-    return here - _solve(jax.lax.stop_gradient(duals), spans.active, residual)
+    residual = margin.direction - pairs.potentials(duals) @ embeddings + left
+    return here - _solve(pairs, jax.lax.stop_gradient(duals), spans.active, residual)
 
 
 def _solve(
-    duals: Float[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
+    duals: Float[Array, "*pairs"],
     active: Span,
     residual: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
     """Solve (Σ λ_k D_k D_kᵀ + I − N) x = residual."""
     inside = active.axes @ residual
-    solved = cho_solve(_curvature(duals, active), active.inverse * inside)
+    factor = _curvature(pairs, duals, active)
+    solved = cho_solve(factor, active.inverse * inside)
     return residual + active.axes.T @ (active.inverse * solved - inside)
 
 
 def _curvature(
-    duals: Float[Array, "vocabulary vocabulary"], active: Span
+    pairs: AbstractPairs, duals: Float[Array, "*pairs"], active: Span
 ) -> tuple[Float[Array, "axes axes"], bool]:
     """Factorise Σ λ_k D_k D_kᵀ in coordinates σ Wᵀρ, free of tokens' lengths."""
-    return active.factor(laplacian(duals))
+    return active.factor(pairs.gram(active.left, duals))
 
 
 def prove(
@@ -410,20 +399,19 @@ def prove(
 
     Source: mathematics, section 3e.
     """
-    eps = jnp.finfo(offset.dtype).eps
+    pairs, eps = margin.pairs, jnp.finfo(offset.dtype).eps
     # Where bags cancel to rounding there is no force, but its rounding is one.
     used = margin.active & (strength.magnitude > 0)
     exponent = jnp.where(
-        used, strength.log_scale - score_differences(embeddings @ offset), 0.0
+        used, strength.log_scale - pairs.leads(embeddings @ offset), 0.0
     )
     duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
-    factor = _curvature(duals, active)
+    factor = _curvature(pairs, duals, active)
     number = len(active.size)
     columns = jnp.concatenate([active.left.T, jnp.diag(active.inverse)], axis=1)
     solved = cho_solve(factor, columns)
-    gram = active.left @ solved[:, : len(embeddings)]
-    own = jnp.diagonal(gram)
-    square = jnp.maximum(own[:, None] + own[None, :] - gram - gram.T, 0.0)
+    square = pairs.products(active.left, solved[:, : len(embeddings)].T)
+    square = jnp.maximum(square, 0.0)
     reach = jnp.where(used, jnp.sqrt(square), 0.0)
     trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
 
@@ -435,17 +423,17 @@ def prove(
     unsure = jnp.where(used, uncertain * jnp.exp(exponent), 0.0)
     scores = embeddings @ margin.direction
     longest = jnp.max(jnp.abs(embeddings) @ jnp.abs(margin.direction))
-    off = jnp.max(jnp.where(margin.active, jnp.abs(score_differences(scores) - 1), 0.0))
+    off = jnp.max(jnp.where(margin.active, jnp.abs(pairs.leads(scores) - 1), 0.0))
     off = off + ROUNDINGS * eps * longest
 
     missing = active.inverse * (active.axes @ margin.direction)
-    missing = missing - potentials(duals) @ active.left
+    missing = missing - pairs.potentials(duals) @ active.left
     left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
     left = left + jnp.sum(unsure * reach)
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
     beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
-    widest = jnp.max(jnp.where(used, difference_lengths(embeddings), 0.0))
+    widest = jnp.max(jnp.where(used, pairs.lengths(embeddings), 0.0))
     farthest = jnp.max(reach)
     found = Minimum(
         point=offset,

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..checks import BadInput
 from ..compilation import full_precision
 from ..status import Status
-from .pairs import centred, potentials, smallest_difference
+from .pairs import AbstractPairs, PairMask
 from .qp import (
     ACTIVE,
     Answer,
@@ -81,8 +81,9 @@ class MaxMargin(eqx.Module):
     Attributes:
         direction: p_mm, not normalised.
         norm: ‖p_mm‖.
-        duals: λ[s, r] ≥ 0 of the pair (s over r), p_mm = Σ λ[s, r] (E_s − E_r); for an
-            infeasible problem Farkas' certificate, Σ λ = 1 and Σ λ (E_s − E_r) = 0.
+        pairs: the constraints.
+        duals: λ_k ≥ 0 of every pair, p_mm = Σ λ_k D_k; for an infeasible problem
+            Farkas' certificate, Σ λ = 1 and Σ λ_k D_k = 0.
         active: the pairs with p_mmᵀ(E_s − E_r) = 1.
         gap: relative duality gap |1 − (Σλ − ½‖Dᵀλ‖²) / ½‖p_mm‖²|.
         infeasibility: max(0, 1 − min over the pairs of p_mmᵀ(E_s − E_r)).
@@ -92,8 +93,9 @@ class MaxMargin(eqx.Module):
 
     direction: Float[Array, " dim"]
     norm: Float[Scalar, ""]
-    duals: Float[Array, "vocabulary vocabulary"]
-    active: Bool[Array, "vocabulary vocabulary"]
+    pairs: AbstractPairs
+    duals: Float[Array, "*pairs"]
+    active: Bool[Array, "*pairs"]
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     iterations: Int[Scalar, ""]
@@ -103,7 +105,7 @@ class MaxMargin(eqx.Module):
 @full_precision
 def max_margin(
     embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs | Bool[Array, "vocabulary vocabulary"],
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
@@ -127,7 +129,8 @@ def max_margin(
 
     Args:
         embeddings: E.
-        pairs: True at [s, r] if pᵀ(E_s − E_r) ≥ 1 is demanded.
+        pairs: those for which pᵀ(E_s − E_r) ≥ 1 is demanded; True at [s, r], if they
+            are a mask.
 
     Returns:
         p_mm, duals, gap and status; float64 gaps are of order 1e-14, float32 ones 1e-5
@@ -145,19 +148,25 @@ def max_margin(
         [0.5, 0.0]
     """
     _check(embeddings, pairs)
+    if not isinstance(pairs, AbstractPairs):
+        pairs = PairMask(jnp.asarray(pairs))
     fixed = jax.lax.stop_gradient(embeddings)
     return with_derivatives(embeddings, _solve(fixed, pairs))
 
 
 def _check(embeddings: Any, pairs: Any) -> None:
     """Refuse anything but an array E and a mask of pairs of its rows."""
-    given = {"embeddings": embeddings, "pairs": pairs}
+    given = {"embeddings": embeddings}
+    if not isinstance(pairs, AbstractPairs):
+        given["pairs"] = pairs
     for name, value in given.items():
         if not hasattr(value, "dtype") or len(value.shape) != 2:
             raise BadInput(f"{name} of type {type(value).__name__}: wanted a matrix")
     tokens, number = embeddings.dtype, len(embeddings)
     if not jnp.issubdtype(tokens, jnp.floating):
         raise BadInput(f"embeddings of type {tokens}: wanted real numbers")
+    if isinstance(pairs, AbstractPairs):
+        return
     if pairs.dtype != jnp.bool_ or pairs.shape != (number, number):
         kind = f"{pairs.dtype}{list(pairs.shape)}"
         raise BadInput(f"pairs of type {kind}: wanted bool[{number}, {number}]")
@@ -183,16 +192,16 @@ def with_derivatives(
 
 
 def _solve(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    embeddings: Float[Array, "vocabulary dim"], pairs: AbstractPairs
 ) -> MaxMargin:
     """Solve the problem without derivatives."""
-    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    wins, loses = pairs.any_by_token(pairs.held)
+    involved = (wins | loses)[:, None]
     tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
     problem = QuadraticProgram(tokens, pairs, blur)
     candidate, iterations = _by_interior_point(problem)
     answer = measured(problem, candidate)
-    some = pairs.any()
+    some = pairs.held.any()
 
     direction = times_two_to(answer.direction, -exponent)
     duals = times_two_to(times_two_to(answer.duals, -exponent), -exponent)
@@ -208,6 +217,7 @@ def _solve(
     return MaxMargin(
         direction=direction,
         norm=norm(direction),
+        pairs=pairs,
         duals=jnp.where(known, duals, 0.0),
         active=answer.active & known,
         gap=jnp.where(known, answer.gap, none),
@@ -231,11 +241,11 @@ def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar
     found, iterations = nearest_point(axes, pairs)
     found = polish(axes, pairs, found)
     # The scalings that make p feasible and the value of the duals largest.
-    least = smallest_difference(found.nearest @ axes, pairs)
+    least = pairs.least(found.nearest @ axes)
     separated = (least > 0) & ~found.vanishing
     direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
     direction = jnp.where(separated, direction, 0.0)
-    hull_point = axes @ potentials(found.duals)
+    hull_point = axes @ pairs.potentials(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
     # Size of a score: below ‖p‖ ‖E_s‖ where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
@@ -265,7 +275,7 @@ def _implicit_jvp(
     """
     (embeddings, solution), (change, _) = primals, tangents
     direction = _implicit(embeddings, solution)
-    differences = centred(embeddings, solution.active)
+    differences = solution.pairs.centred(embeddings, solution.active)
     inverse = jnp.linalg.pinv(differences)
     off = norm(direction - inverse @ (differences @ direction))
     known = off <= jnp.finfo(off.dtype).eps ** SPANNED * norm(direction)

@@ -1,23 +1,397 @@
-"""Ordered pairs of tokens as the edges of a graph on the vocabulary.
+"""Ordered pairs of tokens, as the edges of a graph on the vocabulary.
 
-With one row D = E_s − E_r per pair (s over r), weights on the pairs enter only through
-the Laplacian of the graph, DᵀWD = Eᵀ Lap(W) E, and duals only through the potentials of
-the tokens, Dᵀλ = EᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. The work depends on |S|, not on
-the number of pairs. If several tokens of a sequence stay selected, (s, r) and (s', r)
-are two edges into r.
+With one row D_k = A_s − A_r per pair (s over r), weights on the pairs enter only
+through DᵀWD = Aᵀ Lap(W) A, with the Laplacian of the graph, and duals only through the
+potentials of the tokens, Dᵀλ = AᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. If several tokens
+of a sequence stay selected, (s, r) and (s', r) are two edges into r.
+
+Two layouts have the same methods: a mask of all pairs of a small vocabulary, and a list
+for a large one, where the mask would not fit. A number for each pair is an array of the
+shape of `held` in both.
 
 `pair_strength` computes c_k, the coefficient of the force of a pair in the late flow.
 """
 
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Scalar
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..data.corpus import Corpus
 from ..data.loss import Loss
 from ..model.attention import functional_margin
+from ..model.selection import competing_pairs
 from ..problem import Problem
+
+
+class AbstractPairs(eqx.Module):
+    """Pairs (s over r) of tokens.
+
+    Attributes:
+        held: whether a place of the layout holds a pair.
+    """
+
+    held: eqx.AbstractVar[Bool[Array, "*pairs"]]
+
+    @abstractmethod
+    def leads(self, scores: Float[Array, " vocabulary"]) -> Float[Array, "*pairs"]:
+        """Compute the lead a_s − a_r of every pair."""
+
+    @abstractmethod
+    def potentials(self, duals: Float[Array, "*pairs"]) -> Float[Array, " vocabulary"]:
+        """Compute Λ_s = Σ_r λ[s, r] − λ[r, s], so that Dᵀλ = AᵀΛ."""
+
+    @abstractmethod
+    def gram(
+        self, rows: Float[Array, "vocabulary axes"], weights: Float[Array, "*pairs"]
+    ) -> Float[Array, "axes axes"]:
+        """Compute Σ_k W_k D_k D_kᵀ."""
+
+    @abstractmethod
+    def lengths(self, rows: Float[Array, "vocabulary dim"]) -> Float[Array, "*pairs"]:
+        """Bound the length ‖D_k‖ of every difference from above."""
+
+    @abstractmethod
+    def exact_lengths(
+        self, rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, "*pairs"]:
+        """Compute ‖D_k‖ from the difference itself; zero where there is no pair."""
+
+    @abstractmethod
+    def products(
+        self,
+        rows: Float[Array, "vocabulary axes"],
+        other: Float[Array, "vocabulary axes"],
+    ) -> Float[Array, "*pairs"]:
+        """Compute D_k·D′_k for two arrays of rows whose product A A′ᵀ is symmetric."""
+
+    @abstractmethod
+    def terms(
+        self, rows: Float[Array, "vocabulary dim"], duals: Float[Array, "*pairs"]
+    ) -> tuple[Float[Array, "dim terms"], Float[Array, "terms parts"]]:
+        """Write Dᵀλ as a matrix times the sums of the rows of another."""
+
+    @abstractmethod
+    def any_by_token(
+        self, some: Bool[Array, "*pairs"]
+    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+        """Say which tokens win, and which lose, in some pairs."""
+
+    @abstractmethod
+    def joined(
+        self, names: Int[Array, " vocabulary"], some: Bool[Array, "*pairs"]
+    ) -> Int[Array, " vocabulary"]:
+        """Give each token the least name among its own and its neighbours'."""
+
+    @abstractmethod
+    def places(self, corpus: Corpus, slots: Int[Array, " sequences"]) -> Any:
+        """Index the pairs of the token in one slot of each bag over each entry."""
+
+    def least(self, scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
+        """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
+
+        Example:
+            >>> pairs = PairMask(jnp.array([[False, True], [False, False]]))
+            >>> pairs.least(jnp.array([3.0, 1.0])).item()
+            2.0
+        """
+        ahead = jnp.where(self.held, self.leads(scores), jnp.inf)
+        least = jnp.min(ahead, initial=jnp.inf)
+        return jnp.where(self.held.any(), least, 0.0)
+
+    def centred(
+        self, rows: Float[Array, "vocabulary dim"], some: Bool[Array, "*pairs"]
+    ) -> Float[Array, "vocabulary dim"]:
+        """Subtract from each token the mean of its component of the graph of pairs.
+
+        These rows span the same space as the differences of the pairs, and have the
+        same leads. There is one row per token, which is zero for a token in no pair.
+
+        Source: mathematics, section 3b.
+
+        Example:
+            >>> pairs = PairMask(jnp.zeros((3, 3), bool).at[0, 2].set(True))
+            >>> rows = jnp.array([[1.0], [7.0], [3.0]])
+            >>> pairs.centred(rows, pairs.held).tolist()
+            [[-1.0], [0.0], [1.0]]
+        """
+
+        def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            name, _ = state
+            least = self.joined(name, some)
+            return least, jnp.any(least != name)
+
+        # The name of a component is its first token's; it wanders from pair to pair.
+        start = jnp.arange(len(rows), dtype=jnp.int32), jnp.asarray(True)
+        name, _ = lax.while_loop(lambda state: state[1], spread, start)
+        return self.less_means(rows, name)
+
+    @abstractmethod
+    def less_means(
+        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
+    ) -> Float[Array, "vocabulary dim"]:
+        """Subtract from each row the mean of the rows of its name."""
+
+
+class PairMask(AbstractPairs):
+    """All pairs of a small vocabulary.
+
+    Attributes:
+        held: True at [s, r] for a pair (s over r).
+    """
+
+    held: Bool[Array, "vocabulary vocabulary"]
+
+    def leads(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """a_s − a_r at [s, r]."""
+        return scores[:, None] - scores[None, :]
+
+    def potentials(
+        self, duals: Float[Array, "vocabulary vocabulary"]
+    ) -> Float[Array, " vocabulary"]:
+        """Sums over rows less sums over columns."""
+        return duals.sum(axis=1) - duals.sum(axis=0)
+
+    def gram(
+        self,
+        rows: Float[Array, "vocabulary axes"],
+        weights: Float[Array, "vocabulary vocabulary"],
+    ) -> Float[Array, "axes axes"]:
+        """Aᵀ Lap(W) A."""
+        return rows.T @ laplacian(weights) @ rows
+
+    def lengths(
+        self, rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """From the Gram matrix of the rows."""
+        return difference_lengths(rows)
+
+    def exact_lengths(
+        self, rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """Differences of all rows."""
+        apart = rows[:, None, :] - rows[None, :, :]
+        return jnp.where(self.held, _lengths(apart), 0.0)
+
+    def products(
+        self,
+        rows: Float[Array, "vocabulary axes"],
+        other: Float[Array, "vocabulary axes"],
+    ) -> Float[Array, "vocabulary vocabulary"]:
+        """From the products of all rows."""
+        gram = rows @ other.T
+        own = jnp.diagonal(gram)
+        return own[:, None] + own[None, :] - gram - gram.T
+
+    def terms(
+        self,
+        rows: Float[Array, "vocabulary dim"],
+        duals: Float[Array, "vocabulary vocabulary"],
+    ) -> tuple[Float[Array, "dim vocabulary"], Float[Array, "vocabulary parts"]]:
+        """Aᵀ, and the terms of Λ."""
+        return rows.T, jnp.concatenate([duals, -duals.T], axis=1)
+
+    def any_by_token(
+        self, some: Bool[Array, "vocabulary vocabulary"]
+    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+        """By rows, and by columns."""
+        return some.any(axis=1), some.any(axis=0)
+
+    def joined(
+        self,
+        names: Int[Array, " vocabulary"],
+        some: Bool[Array, "vocabulary vocabulary"],
+    ) -> Int[Array, " vocabulary"]:
+        """The least name in each row of a symmetric mask."""
+        number = len(names)
+        tied = some | some.T | jnp.eye(number, dtype=bool)
+        return jnp.min(jnp.where(tied, names[None, :], number), axis=1)
+
+    def less_means(
+        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
+    ) -> Float[Array, "vocabulary dim"]:
+        """By a matrix of equal names, which is faster than sums by name."""
+        together = (names[:, None] == names[None, :]).astype(rows.dtype)
+        # Twice, since a mean is known up to rounding, which is the same for all of it.
+        for _ in range(2):
+            rows = rows - together @ rows / together.sum(axis=1)[:, None]
+        return rows
+
+    def places(
+        self, corpus: Corpus, slots: Int[Array, " sequences"]
+    ) -> tuple[Int[Array, "sequences one"], Int[Array, "sequences width"]]:
+        """[winner, loser]."""
+        return corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
+
+
+class PairList(AbstractPairs):
+    """The different pairs that meet in some bag.
+
+    Attributes:
+        held: whether an edge is one; others fill the list up.
+        winner: s of every edge.
+        loser: r of every edge.
+        edge: of two slots of every bag, the edge of their tokens; beyond the list where
+            they are no pair.
+        vocabulary: number of tokens.
+    """
+
+    held: Bool[Array, " edges"]
+    winner: Int[Array, " edges"]
+    loser: Int[Array, " edges"]
+    edge: Int[Array, "sequences width width"]
+    vocabulary: int = eqx.field(static=True)
+
+    def leads(self, scores: Float[Array, " vocabulary"]) -> Float[Array, " edges"]:
+        """By edge."""
+        return scores[self.winner] - scores[self.loser]
+
+    def potentials(self, duals: Float[Array, " edges"]) -> Float[Array, " vocabulary"]:
+        """Sums over the edges of every token."""
+        none = jnp.zeros(self.vocabulary, duals.dtype)
+        return none.at[self.winner].add(duals).at[self.loser].add(-duals)
+
+    def _differences(
+        self, rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, "edges dim"]:
+        return rows[self.winner] - rows[self.loser]
+
+    def gram(
+        self, rows: Float[Array, "vocabulary axes"], weights: Float[Array, " edges"]
+    ) -> Float[Array, "axes axes"]:
+        """A product of the differences."""
+        apart = self._differences(rows)
+        return (apart.T * weights[None]) @ apart
+
+    def lengths(self, rows: Float[Array, "vocabulary dim"]) -> Float[Array, " edges"]:
+        """Lengths of differences, and their rounding."""
+        eps = jnp.finfo(rows.dtype).eps
+        size = jnp.linalg.norm(self._differences(rows), axis=1)
+        return (1 + (8 + rows.shape[1]) * eps) * size
+
+    def exact_lengths(
+        self, rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, " edges"]:
+        """Lengths of differences."""
+        return jnp.where(self.held, _lengths(self._differences(rows)), 0.0)
+
+    def products(
+        self,
+        rows: Float[Array, "vocabulary axes"],
+        other: Float[Array, "vocabulary axes"],
+    ) -> Float[Array, " edges"]:
+        """Edge by edge."""
+        return jnp.sum(self._differences(rows) * self._differences(other), axis=1)
+
+    def terms(
+        self, rows: Float[Array, "vocabulary dim"], duals: Float[Array, " edges"]
+    ) -> tuple[Float[Array, "dim ends"], Float[Array, "ends one"]]:
+        """A_s and A_r of every edge, and ±λ."""
+        ends = jnp.concatenate([self.winner, self.loser])
+        return rows[ends].T, jnp.concatenate([duals, -duals])[:, None]
+
+    def any_by_token(
+        self, some: Bool[Array, " edges"]
+    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+        """By the ends of the edges."""
+        none = jnp.zeros(self.vocabulary, bool)
+        return none.at[self.winner].max(some), none.at[self.loser].max(some)
+
+    def joined(
+        self, names: Int[Array, " vocabulary"], some: Bool[Array, " edges"]
+    ) -> Int[Array, " vocabulary"]:
+        """The least name along the edges."""
+        least = jnp.minimum(names[self.winner], names[self.loser])
+        least = jnp.where(some, least, len(names))
+        return names.at[self.winner].min(least).at[self.loser].min(least)
+
+    def less_means(
+        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
+    ) -> Float[Array, "vocabulary dim"]:
+        """By sums over names."""
+        none = jnp.zeros_like(rows)
+        number = none[:, :1].at[names].add(1.0)
+        number = jnp.maximum(number, 1.0)
+        for _ in range(2):
+            rows = rows - (none.at[names].add(rows) / number)[names]
+        return rows
+
+    def places(
+        self, corpus: Corpus, slots: Int[Array, " sequences"]
+    ) -> Int[Array, "sequences width"]:
+        """Edges, by bag and losing slot."""
+        return corpus.at(self.edge, slots)
+
+
+def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> AbstractPairs:
+    """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X, in the smaller layout.
+
+    Source: mathematics, section 3.
+
+    Args:
+        selected: result of `selected_tokens`.
+        corpus: n bags.
+
+    Returns:
+        The constraints of the max-margin problem; each pair once.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+        >>> first = jnp.array([[True, False], [True, False]])
+        >>> pairs_of(first, bags).held.sum().item()
+        2
+    """
+    sequences, width = corpus.tokens.shape
+    most = sequences * (width**2 // 4)
+    if corpus.vocabulary**2 <= LARGER * most:
+        return PairMask(competing_pairs(selected, corpus))
+    return _listed(selected, corpus, max(most, 1))
+
+
+# A mask is preferred up to this many places for one of a list, which is slower by about
+# as much on CPU.
+LARGER = 4
+
+
+def _listed(
+    selected: Bool[Array, "sequences width"], corpus: Corpus, most: int
+) -> PairList:
+    """List each pair once, in an order of its own."""
+    rejected = corpus.present & ~selected
+    meets = selected[:, :, None] & rejected[:, None, :]
+    tokens = corpus.tokens.astype(jnp.int32)
+    # Pairs that are none come last.
+    ends = jnp.broadcast_to(tokens[:, :, None], meets.shape), tokens[:, None, :]
+    winner, loser = (jnp.where(meets, end, corpus.vocabulary).ravel() for end in ends)
+    order = jnp.lexsort((loser, winner))
+    ordered = winner[order], loser[order]
+    new = jnp.stack([end[1:] != end[:-1] for end in ordered]).any(axis=0)
+    number = jnp.concatenate(
+        [jnp.zeros(1, jnp.int32), jnp.cumsum(new, dtype=jnp.int32)]
+    )
+    edge = jnp.zeros_like(number).at[order].set(number).reshape(meets.shape)
+    edge = jnp.where(meets, edge, most)
+    winner, loser = (
+        jnp.zeros(most, jnp.int32).at[edge].set(end, mode="drop")
+        for end in (jnp.broadcast_to(end, meets.shape) for end in ends)
+    )
+    held = jnp.zeros(most, bool).at[edge].set(True, mode="drop")
+    return PairList(held, winner, loser, edge, corpus.vocabulary)
+
+
+def _lengths(apart: Float[Array, "*pairs dim"]) -> Float[Array, "*pairs"]:
+    """Compute lengths of vectors, without overflow of their squares."""
+    apart = jnp.abs(apart)
+    largest = jnp.max(apart, axis=-1, initial=0.0)
+    unit = jnp.where(largest > 0, largest, 1.0)
+    return largest * jnp.sqrt(jnp.sum((apart / unit[..., None]) ** 2, axis=-1))
 
 
 def laplacian(
@@ -33,32 +407,6 @@ def laplacian(
     """
     degree = weights.sum(axis=0) + weights.sum(axis=1)
     return jnp.diag(degree) - weights - weights.T
-
-
-def potentials(
-    duals: Float[Array, "vocabulary vocabulary"],
-) -> Float[Array, " vocabulary"]:
-    """Potentials of the tokens, Λ_s = Σ_r λ[s, r] − λ[r, s]: Dᵀλ = EᵀΛ.
-
-    Source: mathematics, section 3c.
-
-    Example:
-        >>> potentials(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
-        [3.0, -3.0]
-    """
-    return duals.sum(axis=1) - duals.sum(axis=0)
-
-
-def score_differences(
-    scores: Float[Array, " vocabulary"],
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Lead a_s − a_r of the score of s over that of r, for every pair.
-
-    Example:
-        >>> score_differences(jnp.array([3.0, 1.0])).tolist()
-        [[0.0, 2.0], [-2.0, 0.0]]
-    """
-    return scores[:, None] - scores[None, :]
 
 
 def difference_lengths(
@@ -77,57 +425,6 @@ def difference_lengths(
     # The products of two rows cancel to this many roundings of their lengths.
     rounding = 8 * jnp.finfo(rows.dtype).eps * both
     return jnp.sqrt(jnp.maximum(both - 2 * rows @ rows.T, 0.0) + rounding)
-
-
-def smallest_difference(
-    scores: Float[Array, " vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> Float[Scalar, ""]:
-    """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
-
-    Example:
-        >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> smallest_difference(jnp.array([3.0, 1.0]), pairs).item()
-        2.0
-    """
-    least = jnp.min(
-        jnp.where(pairs, score_differences(scores), jnp.inf), initial=jnp.inf
-    )
-    return jnp.where(pairs.any(), least, 0.0)
-
-
-def centred(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-) -> Float[Array, "vocabulary dim"]:
-    """Subtract from each token the mean of its component of the graph of pairs.
-
-    These rows span the same space as the differences E_s − E_r of the pairs, and have
-    the same leads. There is one row per token, which is zero for a token in no pair.
-
-    Source: mathematics, section 3b.
-
-    Example:
-        >>> pairs = jnp.zeros((3, 3), bool).at[0, 2].set(True)
-        >>> centred(jnp.array([[1.0], [7.0], [3.0]]), pairs).tolist()
-        [[-1.0], [0.0], [1.0]]
-    """
-    number = len(pairs)
-    tied = pairs | pairs.T | jnp.eye(number, dtype=bool)
-
-    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        name, _ = state
-        least = jnp.min(jnp.where(tied, name[None, :], number), axis=1)
-        return least, jnp.any(least != name)
-
-    # The name of a component is its first token's; it wanders from pair to pair.
-    start = jnp.arange(number, dtype=jnp.int32), jnp.asarray(True)
-    name, _ = jax.lax.while_loop(lambda state: state[1], spread, start)
-    together = (name[:, None] == name[None, :]).astype(embeddings.dtype)
-    # Twice, since a mean is known up to rounding, which is the same for all it is of.
-    for _ in range(2):
-        mean = together @ embeddings / together.sum(axis=1)[:, None]
-        embeddings = embeddings - mean
-    return embeddings
 
 
 # Rounding of λ_k, of D_kᵀp_mm and of a sum over pairs, in rounding units. Derived: each
@@ -150,14 +447,14 @@ class PairStrength(NamedTuple):
         blur: bound on what errors of the offsets may change of `factor`.
     """
 
-    factor: Float[Array, "vocabulary vocabulary"]
-    log_scale: Float[Array, "vocabulary vocabulary"]
-    magnitude: Float[Array, "vocabulary vocabulary"]
-    blur: Float[Array, "vocabulary vocabulary"]
+    factor: Float[Array, "*pairs"]
+    log_scale: Float[Array, "*pairs"]
+    magnitude: Float[Array, "*pairs"]
+    blur: Float[Array, "*pairs"]
 
     def times_exp(
-        self, exponent: Float[Array, "vocabulary vocabulary"] | Float[Scalar, ""]
-    ) -> Float[Array, "vocabulary vocabulary"]:
+        self, exponent: Float[Array, "*pairs"] | Float[Scalar, ""]
+    ) -> Float[Array, "*pairs"]:
         """Compute c e^{exponent} with a single rounding."""
         meets = self.factor != 0
         return self.factor * jnp.exp(
@@ -166,7 +463,7 @@ class PairStrength(NamedTuple):
 
 
 def pair_strength(
-    problem: Problem, selected: Bool[Array, "sequences width"]
+    problem: Problem, selected: Bool[Array, "sequences width"], pairs: AbstractPairs
 ) -> PairStrength:
     """Compute the strength c_{s*r} of each pair, for one selected token per sequence.
 
@@ -182,22 +479,23 @@ def pair_strength(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> chosen = jnp.array([[True, False]])
         >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
-        >>> strength = jax.jit(pair_strength)(attention(start, bags), chosen)
+        >>> pairs = pairs_of(chosen, bags)
+        >>> strength = jax.jit(pair_strength)(attention(start, bags), chosen, pairs)
         >>> c = strength.times_exp(jnp.array(0.0))
         >>> round(c[0, 1].item(), 4), c[1, 0].item()
         (0.5379, 0.0)
     """
     corpus, entries, logits = problem.corpus, problem.values, problem.offsets
-    slot = jnp.argmax(selected, axis=1)[:, None]
+    slots = jnp.argmax(selected, axis=1)
+    slot = slots[:, None]
     loses = ~selected & corpus.present
     of_winner = jax.vmap(lambda bag, one: bag[one])
-    winner = of_winner(corpus.tokens, slot)
     best = of_winner(entries, slot)
     log_ratio = jnp.where(loses, logits - of_winner(logits, slot), 0.0)
     margin = functional_margin(corpus.labels, best[:, 0])
     ahead = margin.along(best - entries)
     exponent = corpus.loss.log_slope(margin.value)[:, None] + log_ratio
-    pair, shape = (winner, corpus.tokens), (corpus.vocabulary, corpus.vocabulary)
+    pair, shape = pairs.places(corpus, slots), pairs.held.shape
     largest = jnp.where(loses, jax.lax.stop_gradient(exponent), -jnp.inf)
     log_scale = jnp.full(shape, -jnp.inf, logits.dtype).at[pair].max(largest)
     log_scale = jnp.where(jnp.isfinite(log_scale), log_scale, 0.0)

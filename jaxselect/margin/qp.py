@@ -24,13 +24,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .pairs import (
-    centred,
-    laplacian,
-    potentials,
-    score_differences,
-    smallest_difference,
-)
+from .pairs import AbstractPairs
 from .span import span
 
 # Thresholds are multiples and powers of the rounding eps. "Derived" says that a number
@@ -102,12 +96,12 @@ class QuadraticProgram(NamedTuple):
 
     Attributes:
         tokens: E, as they were given but for a power of two.
-        pairs: an edge at [s, r] where s must score above r by the margin.
+        pairs: s over r where s must score above r by the margin.
         blur: the size up to which differences may be lost to the format; usually zero.
     """
 
     tokens: Float[Array, "vocabulary dim"]
-    pairs: Bool[Array, "vocabulary vocabulary"]
+    pairs: AbstractPairs
     blur: Float[Scalar, ""]
 
 
@@ -121,7 +115,7 @@ class Candidate(NamedTuple):
     """
 
     direction: Float[Array, " dim"]
-    duals: Float[Array, "vocabulary vocabulary"]
+    duals: Float[Array, "*pairs"]
     near: Float[Scalar, ""]
 
 
@@ -140,8 +134,8 @@ class Answer(NamedTuple):
     """
 
     direction: Float[Array, " dim"]
-    duals: Float[Array, "vocabulary vocabulary"]
-    active: Bool[Array, "vocabulary vocabulary"]
+    duals: Float[Array, "*pairs"]
+    active: Bool[Array, "*pairs"]
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     balance: Float[Scalar, ""]
@@ -164,14 +158,14 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ, with twice the digits where rounding could change a decision."""
     tokens, pairs, blur = problem
     direction, duals, _ = candidate
-    leads = score_differences(tokens @ direction)
-    answer = _certificate(problem, candidate, leads, potentials(duals) @ tokens)
+    leads = pairs.leads(tokens @ direction)
+    answer = _certificate(problem, candidate, leads, pairs.potentials(duals) @ tokens)
     # Scores cancel to leads, and the gap contains what rounding leaves of Dᵀλ through
     # its product with p, which is made of scores, too.
     longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
     eps = jnp.finfo(tokens.dtype).eps
     error = jnp.maximum(answer.gap, answer.infeasibility) + SUM * eps * longest
-    doubtful = pairs.any() & (~(error <= SOLVED * eps) | (blur > 0))
+    doubtful = pairs.held.any() & (~(error <= SOLVED * eps) | (blur > 0))
 
     def precise(state: tuple[Array, Answer]) -> tuple[Array, Answer]:
         stored = Candidate(state[1].direction, state[1].duals, candidate.near)
@@ -186,17 +180,18 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
 def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
     (tokens, pairs, blur), (direction, duals, _) = problem, candidate
-    leads, point = precise_differences(tokens, direction), combination(tokens, duals)
+    leads = precise_differences(pairs, tokens, direction)
+    point = combination(pairs, tokens, duals)
     answer = _certificate(problem, candidate, leads, point)
     some, total = jnp.any(direction != 0), jnp.sum(duals)
-    length = _lengths(tokens, pairs)
+    length = pairs.exact_lengths(tokens)
     # Where differences that vanish carry all of the duals, so does their sum.
     carried = jnp.sum(duals * length)
     balance = jnp.where(carried > 0, norm(point) / carried, 0.0)
     convex = jnp.abs(total - 1) <= SUM * jnp.finfo(total.dtype).eps
-    convex = convex & jnp.all(duals >= 0) & jnp.all(pairs | (duals == 0))
+    convex = convex & jnp.all(duals >= 0) & jnp.all(pairs.held | (duals == 0))
     balance = jnp.where(convex & ~some, balance, jnp.inf)
-    clear = jnp.min(jnp.where(pairs, length, jnp.inf)) >= blur
+    clear = jnp.min(jnp.where(pairs.held, length, jnp.inf)) >= blur
     return answer._replace(
         gap=jnp.where(clear, answer.gap, jnp.nan),
         balance=jnp.where(clear, balance, jnp.nan),
@@ -207,11 +202,11 @@ def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
 def _certificate(
     problem: QuadraticProgram,
     candidate: Candidate,
-    leads: Float[Array, "vocabulary vocabulary"],
+    leads: Float[Array, "*pairs"],
     point: Float[Array, " dim"],
 ) -> Answer:
     """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
-    (direction, duals, near), pairs = candidate, problem.pairs
+    (direction, duals, near), pairs = candidate, problem.pairs.held
     least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
     some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
     value = 2 * jnp.sum(duals) - point @ point
@@ -233,17 +228,6 @@ def allowed_gap(cancellation: Float[Scalar, ""]) -> Float[Scalar, ""]:
     return jnp.minimum(ALLOWED * eps * cancellation, eps**LARGEST_GAP)
 
 
-def _lengths(
-    tokens: Float[Array, "vocabulary dim"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Compute ‖E_s − E_r‖ of every pair from the difference itself."""
-    apart = jnp.abs(tokens[:, None, :] - tokens[None, :, :])
-    largest = jnp.max(apart, axis=2, initial=0.0)
-    unit = jnp.where(largest > 0, largest, 1.0)
-    size = largest * jnp.sqrt(jnp.sum((apart / unit[:, :, None]) ** 2, axis=2))
-    return jnp.where(pairs, size, 0.0)
-
-
 class HullPoint(NamedTuple):
     """The nearest point x = Dᵀλ with its duals.
 
@@ -256,7 +240,7 @@ class HullPoint(NamedTuple):
     """
 
     nearest: Float[Array, " rank"]
-    duals: Float[Array, "vocabulary vocabulary"]
+    duals: Float[Array, "*pairs"]
     gap: Float[Scalar, ""]
     vanishing: Bool[Scalar, ""]
     certain: Bool[Scalar, ""]
@@ -264,12 +248,13 @@ class HullPoint(NamedTuple):
 
 def normalise(
     embeddings: Float[Array, "vocabulary dim"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
 ) -> tuple[
     Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
 ]:
     """Write centred tokens as Eᵀ = scale · basis axes, with few coordinates."""
-    involved = (pairs.any(axis=0) | pairs.any(axis=1))[:, None]
+    wins, loses = pairs.any_by_token(pairs.held)
+    involved = (wins | loses)[:, None]
     number = jnp.maximum(involved.sum(), 1).astype(embeddings.dtype)
     centre = jnp.where(involved, embeddings, 0.0).sum(axis=0, keepdims=True) / number
     centred = jnp.where(involved, embeddings - centre, 0.0)
@@ -302,10 +287,10 @@ class _Iterate(NamedTuple):
 
     nearest: Float[Array, " rank"]
     margin: Float[Scalar, ""]
-    slack: Float[Array, "vocabulary vocabulary"]
-    duals: Float[Array, "vocabulary vocabulary"]
+    slack: Float[Array, "*pairs"]
+    duals: Float[Array, "*pairs"]
     gap: Float[Scalar, ""]
-    strong: Bool[Array, "vocabulary vocabulary"]
+    strong: Bool[Array, "*pairs"]
     ready: Bool[Scalar, ""]
     iterations: Int[Scalar, ""]
     going: Bool[Scalar, ""]
@@ -316,7 +301,7 @@ _EXCHANGES = 8
 
 
 def nearest_point(
-    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
+    axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs
 ) -> tuple[HullPoint, Int[Scalar, ""]]:
     """Find the point nearest to the origin in the hull of E_s − E_r."""
     start = _begin(axes, pairs)
@@ -324,8 +309,8 @@ def nearest_point(
         nearest=start.nearest,
         duals=start.duals,
         gap=start.gap,
-        vanishing=~pairs.any(),
-        certain=~pairs.any(),
+        vanishing=~pairs.held.any(),
+        certain=~pairs.held.any(),
     )
 
     def going(state: tuple[_Iterate, HullPoint, Array]) -> Array:
@@ -349,7 +334,7 @@ def nearest_point(
         found = jax.tree.map(lambda a, b: jnp.where(better, a, b), exact, found)
         return iterate, found, iterate.strong
 
-    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs))
+    iterate, found, _ = lax.while_loop(going, attempt, (start, nothing, ~pairs.held))
     inside = ~found.certain & (iterate.gap < found.gap)
     found = found._replace(
         nearest=jnp.where(inside, iterate.nearest, found.nearest),
@@ -371,7 +356,7 @@ def _rounding(
 
 def _on_strong(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
     iterate: _Iterate,
 ) -> HullPoint:
     """Call `_exact` on the strong pairs, exchanging some while that helps."""
@@ -409,11 +394,11 @@ def _on_strong(
 
 def _exact(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    strong: Bool[Array, "vocabulary vocabulary"],
-    duals: Float[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
+    strong: Bool[Array, "*pairs"],
+    duals: Float[Array, "*pairs"],
     vanishing: Bool[Scalar, ""],
-) -> tuple[HullPoint, Bool[Array, "vocabulary vocabulary"]]:
+) -> tuple[HullPoint, Bool[Array, "*pairs"]]:
     """Find the shortest p with D p = 1 on the strong pairs, or vanishing duals.
 
     There are usually many more strong pairs than their rank, so D_A G⁺ with G =
@@ -422,11 +407,11 @@ def _exact(
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     duals = _convex(strong, duals)
-    hull_point = axes @ potentials(duals)
+    hull_point = axes @ pairs.potentials(duals)
     # From here to the end of the refinement the duals are those of p, not of x.
     size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
     duals, point = duals / size, hull_point / size
-    gram = (axes @ laplacian(strong.astype(axes.dtype))) @ axes.T
+    gram = pairs.gram(axes.T, strong.astype(axes.dtype))
     # Small beside every axis, also where tokens are far longer along one of them.
     extent = jnp.diag(gram)
     across = extent.sum() - extent.max()
@@ -434,21 +419,21 @@ def _exact(
     gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):
-        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
-        excess = point - axes @ potentials(duals)
+        short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
+        excess = point - axes @ pairs.potentials(duals)
         # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
         # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
         # along one axis than across, the duals cancel there and take digits with them.
-        change = cho_solve(factor, axes @ potentials(short) - shift * excess)
+        change = cho_solve(factor, axes @ pairs.potentials(short) - shift * excess)
         point = jnp.where(vanishing, 0.0, point + change)
-        excess = point - axes @ potentials(duals)
+        excess = point - axes @ pairs.potentials(duals)
         change = cho_solve(factor, excess)
-        duals = duals + jnp.where(strong, score_differences(change @ axes), 0.0)
-    missed = pairs & ~vanishing & _misses(axes, point)
+        duals = duals + jnp.where(strong, pairs.leads(change @ axes), 0.0)
+    missed = pairs.held & ~vanishing & _misses(axes, pairs, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
     duals = _convex(strong, duals)
-    hull_point = axes @ potentials(duals)
+    hull_point = axes @ pairs.potentials(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
     gap = relative_gap(axes, pairs, nearest, hull_point)
     vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
@@ -469,74 +454,75 @@ def _exact(
 
 
 def _convex(
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    duals: Float[Array, "vocabulary vocabulary"],
-) -> Float[Array, "vocabulary vocabulary"]:
+    pairs: Bool[Array, "*pairs"],
+    duals: Float[Array, "*pairs"],
+) -> Float[Array, "*pairs"]:
     """Duals as the weights of a convex combination of some pairs."""
     duals = jnp.where(pairs, jnp.maximum(duals, 0.0), 0.0)
     return duals / jnp.maximum(duals.sum(), jnp.finfo(duals.dtype).tiny)
 
 
 def _misses(
-    axes: Float[Array, "rank vocabulary"], point: Float[Array, " rank"]
-) -> Bool[Array, "vocabulary vocabulary"]:
+    axes: Float[Array, "rank vocabulary"],
+    pairs: AbstractPairs,
+    point: Float[Array, " rank"],
+) -> Bool[Array, "*pairs"]:
     """Whether D p < 1, by pair."""
     # A pair that misses the margin by rounding only would come and go for ever.
     rounding = jnp.finfo(axes.dtype).eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    return score_differences(point @ axes) < 1 - MISSED * rounding
+    return pairs.leads(point @ axes) < 1 - MISSED * rounding
 
 
 # 5 to 20 iterations are usual; more only where rounding has the say.
 _ITERATIONS = 60
 
 
-def _begin(
-    axes: Float[Array, "rank vocabulary"], pairs: Bool[Array, "vocabulary vocabulary"]
-) -> _Iterate:
+def _begin(axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs) -> _Iterate:
     """Start from equal duals, tilted once towards the pairs of smallest margin."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
 
     def below(nearest: Array) -> tuple[Array, Array]:
-        ahead = score_differences(nearest @ axes)
-        least = smallest_difference(nearest @ axes, pairs)
-        spread = jnp.max(jnp.where(pairs, ahead - least, 0.0), initial=0.0)
+        ahead = pairs.leads(nearest @ axes)
+        least = pairs.least(nearest @ axes)
+        spread = jnp.max(jnp.where(pairs.held, ahead - least, 0.0), initial=0.0)
         room = jnp.maximum(spread, nearest @ nearest)
         margin = least - jnp.maximum(0.1 * room, eps)
-        return margin, jnp.where(pairs, ahead - margin, 1.0)
+        return margin, jnp.where(pairs.held, ahead - margin, 1.0)
 
-    duals = _convex(pairs, jnp.ones_like(pairs, dtype))
-    _, slack = below(axes @ potentials(duals))
-    duals = _convex(pairs, 1 / slack)
-    nearest = axes @ potentials(duals)
+    duals = _convex(pairs.held, jnp.ones_like(pairs.held, dtype))
+    _, slack = below(axes @ pairs.potentials(duals))
+    duals = _convex(pairs.held, 1 / slack)
+    nearest = axes @ pairs.potentials(duals)
     margin, slack = below(nearest)
     # All pairs at once are a guess worth its price where no token wins and loses.
-    chained = jnp.any(pairs.any(axis=0) & pairs.any(axis=1))
+    wins, loses = pairs.any_by_token(pairs.held)
+    chained = jnp.any(wins & loses)
     return _Iterate(
         nearest=nearest,
         margin=margin,
         slack=slack,
         duals=duals,
         gap=jnp.asarray(jnp.inf, dtype),
-        strong=pairs,
+        strong=pairs.held,
         ready=~chained,
         iterations=jnp.asarray(0, jnp.int32),
-        going=pairs.any(),
+        going=pairs.held.any(),
     )
 
 
 def _advance(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
     state: _Iterate,
 ) -> _Iterate:
     """Take one predictor–corrector step, in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     tiny = jnp.finfo(axes.dtype).tiny
     primal_rest = jnp.where(
-        pairs, slack - score_differences(nearest @ axes) + margin, 0.0
+        pairs.held, slack - pairs.leads(nearest @ axes) + margin, 0.0
     )
-    dual_rest = nearest - axes @ potentials(duals)
+    dual_rest = nearest - axes @ pairs.potentials(duals)
     products = duals * slack
     total = jnp.sum(products)
     size = nearest @ nearest
@@ -548,29 +534,29 @@ def _advance(
     # enormous weights cancel on paper, not in rounding. While the gap is large the
     # multiple of x fades out; any multiple is exact.
     along = nearest * (size / jnp.maximum(size**2 + total**2, tiny))
-    follow = jnp.where(pairs, score_differences(along @ axes) - 1, 0.0)
-    hessian = (axes @ laplacian(weights)) @ axes.T
+    follow = jnp.where(pairs.held, pairs.leads(along @ axes) - 1, 0.0)
+    hessian = pairs.gram(axes.T, weights)
     hessian = hessian + jnp.eye(len(nearest), dtype=axes.dtype)
     factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
-    border = along + axes @ potentials(weights * follow)
+    border = along + axes @ pairs.potentials(weights * follow)
     corner = along @ along + jnp.sum(weights * follow**2)
 
     def right_side(wanted: Array) -> tuple[Array, Array]:
         pull = weights * primal_rest - duals * wanted
-        rest = axes @ potentials(pull) - dual_rest
+        rest = axes @ pairs.potentials(pull) - dual_rest
         return rest, jnp.sum(pull * follow) - along @ dual_rest
 
     def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
         d_margin = (scalar - border @ solved) / (corner - border @ solved_border)
         step = solved - solved_border * d_margin
-        d_slack = score_differences(step @ axes) + follow * d_margin - primal_rest
-        widening = jnp.where(pairs, d_slack * inverse, 0.0)
+        d_slack = pairs.leads(step @ axes) + follow * d_margin - primal_rest
+        widening = jnp.where(pairs.held, d_slack * inverse, 0.0)
         return step + along * d_margin, d_margin, widening
 
     def longest(wanted: Array, widening: Array) -> Array:
         """The step at which the first dual or slack reaches zero."""
         fall = jnp.maximum(wanted + widening, -widening)
-        return 1 / jnp.maximum(jnp.max(jnp.where(pairs, fall, 0.0)), tiny)
+        return 1 / jnp.maximum(jnp.max(jnp.where(pairs.held, fall, 0.0)), tiny)
 
     # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
     # where λz · wanted is what the product λz should lose to first order.
@@ -580,9 +566,9 @@ def _advance(
     _, _, widening = direction(cho_solve(factor, rest), scalar)
     length = jnp.minimum(1.0, longest(wanted, widening))
     left = (1 - length * (1 + widening)) * (1 + length * widening)
-    number = pairs.sum().astype(axes.dtype)
+    number = pairs.held.sum().astype(axes.dtype)
     centred = (jnp.sum(products * left) / total) ** 3 * total / number
-    centred = centred / jnp.where(pairs, products, 1.0)
+    centred = centred / jnp.where(pairs.held, products, 1.0)
     wanted = 1 - (1 + widening) * widening - centred
     rest, scalar = right_side(wanted)
     d_nearest, d_margin, widening = direction(cho_solve(factor, rest), scalar)
@@ -598,20 +584,20 @@ def _advance(
 
 def _accepted(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
     state: _Iterate,
     moved: tuple[Array, Array, Array, Array],
     length: Float[Scalar, ""],
 ) -> _Iterate:
     """Accept a step to x, t, z and λ, or stop at the present iterate."""
     nearest, margin, slack, duals = moved
-    eps, number = jnp.finfo(axes.dtype).eps, pairs.sum().astype(axes.dtype)
+    eps, number = jnp.finfo(axes.dtype).eps, pairs.held.sum().astype(axes.dtype)
     size = nearest @ nearest
-    gap = relative_gap(axes, pairs, nearest, axes @ potentials(duals))
+    gap = relative_gap(axes, pairs, nearest, axes @ pairs.potentials(duals))
     # Where x vanishes, only duals of the vanishing combinations stay of order one.
     vanishing = _vanishes(nearest, gap)
     lasting = number * duals > size**0.25
-    strong = pairs & jnp.where(vanishing, lasting, duals > slack)
+    strong = pairs.held & jnp.where(vanishing, lasting, duals > slack)
     ready = vanishing | (gap < 0.03)
     count = state.iterations + 1
     finished = (gap <= CLOSED * eps) | (size <= eps**ZERO) | (count >= _ITERATIONS)
@@ -635,12 +621,12 @@ def _accepted(
 
 def relative_gap(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
     nearest: Float[Array, " rank"],
     hull_point: Float[Array, " rank"],
 ) -> Float[Scalar, ""]:
     """Compute the gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of optimally scaled x and λ."""
-    least = smallest_difference(nearest @ axes, pairs)
+    least = pairs.least(nearest @ axes)
     size = (nearest @ nearest) * (hull_point @ hull_point)
     size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     gap = 1 - least * jnp.abs(least) / size
@@ -657,15 +643,15 @@ def _vanishes(
 
 def polish(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
     found: HullPoint,
 ) -> HullPoint:
     """Polish an answer, exchanging pairs whose margin is close to one."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    least = smallest_difference(found.nearest @ axes, pairs)
-    ahead = score_differences(found.nearest @ axes) / jnp.maximum(least, tiny)
+    least = pairs.least(found.nearest @ axes)
+    ahead = pairs.leads(found.nearest @ axes) / jnp.maximum(least, tiny)
     # The gap is of second order in the distance from the solution.
-    near = pairs & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
+    near = pairs.held & (ahead <= 1 + jnp.sqrt(jnp.maximum(found.gap, 0.0)))
     rough = ~found.certain | (~found.vanishing & (found.gap > ROUGH * eps))
 
     def promising(state: tuple[HullPoint, Array, Array, Array, Array]) -> Array:
@@ -689,13 +675,13 @@ def polish(
 
 def _solve_on_strong(
     axes: Float[Array, "rank vocabulary"],
-    pairs: Bool[Array, "vocabulary vocabulary"],
-    strong: Bool[Array, "vocabulary vocabulary"],
-    duals: Float[Array, "vocabulary vocabulary"],
+    pairs: AbstractPairs,
+    strong: Bool[Array, "*pairs"],
+    duals: Float[Array, "*pairs"],
 ) -> tuple[
     HullPoint,
-    Float[Array, "vocabulary vocabulary"],
-    Bool[Array, "vocabulary vocabulary"],
+    Float[Array, "*pairs"],
+    Bool[Array, "*pairs"],
 ]:
     """Find the shortest p with D p = 1 on strong pairs, its duals, and pairs to try.
 
@@ -704,26 +690,26 @@ def _solve_on_strong(
     = W p/σ.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
-    known = span(centred(axes.T, strong))
+    known = span(pairs.centred(axes.T, strong))
     mask = strong.astype(axes.dtype)
-    factor = known.factor(laplacian(mask))
-    scores = cho_solve(factor, potentials(mask) @ known.left)
+    factor = known.factor(pairs.gram(known.left, mask))
+    scores = cho_solve(factor, pairs.potentials(mask) @ known.left)
     duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
     point = (known.inverse * scores) @ known.axes
     for _ in range(2):
         # Residuals are computed on the tokens: their singular vectors round each of
         # them to the longest.
-        short = jnp.where(strong, 1 - score_differences(point @ axes), 0.0)
-        change = cho_solve(factor, potentials(short) @ known.left)
+        short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
+        change = cho_solve(factor, pairs.potentials(short) @ known.left)
         point = point + (known.inverse * change) @ known.axes
-        excess = known.axes @ (point - axes @ potentials(duals))
+        excess = known.axes @ (point - axes @ pairs.potentials(duals))
         change = cho_solve(factor, known.inverse * excess)
-        duals = duals + jnp.where(strong, score_differences(known.left @ change), 0.0)
-    exchanged = jnp.where(strong, duals > 0, pairs & _misses(axes, point))
+        duals = duals + jnp.where(strong, pairs.leads(known.left @ change), 0.0)
+    exchanged = jnp.where(strong, duals > 0, pairs.held & _misses(axes, pairs, point))
 
     weights = _convex(strong, duals)
     nearest = point / jnp.maximum(point @ point, tiny)
-    gap = relative_gap(axes, pairs, nearest, axes @ potentials(weights))
+    gap = relative_gap(axes, pairs, nearest, axes @ pairs.potentials(weights))
     found = HullPoint(
         nearest=nearest,
         duals=weights,
@@ -735,21 +721,25 @@ def _solve_on_strong(
 
 
 def precise_differences(
-    tokens: Float[Array, "vocabulary dim"], point: Float[Array, " dim"]
-) -> Float[Array, "vocabulary vocabulary"]:
+    pairs: AbstractPairs,
+    tokens: Float[Array, "vocabulary dim"],
+    point: Float[Array, " dim"],
+) -> Float[Array, "*pairs"]:
     """Compute (E_s − E_r)ᵀp of every pair with twice the digits."""
     high, low = _product(tokens, point)
-    return score_differences(high) + score_differences(low)
+    return pairs.leads(high) + pairs.leads(low)
 
 
 def combination(
+    pairs: AbstractPairs,
     tokens: Float[Array, "vocabulary dim"],
-    duals: Float[Array, "vocabulary vocabulary"],
+    duals: Float[Array, "*pairs"],
 ) -> Float[Array, " dim"]:
     """Compute Dᵀλ = EᵀΛ, where the sums in Λ cancel, with twice the digits."""
-    high, low = _sum(jnp.concatenate([duals, -duals.T], axis=1))
-    whole, rest = _product(tokens.T, high)
-    return whole + (rest + tokens.T @ low)
+    matrix, terms = pairs.terms(tokens, duals)
+    high, low = _sum(terms)
+    whole, rest = _product(matrix, high)
+    return whole + (rest + matrix @ low)
 
 
 def _product(

@@ -47,16 +47,15 @@ class Span(NamedTuple):
         return jnp.where(self.size > 0, 1 / jnp.where(self.size > 0, self.size, 1.0), 0)
 
     def factor(
-        self, matrix: Float[Array, "rows rows"]
+        self, spanned: Float[Array, "axes axes"]
     ) -> tuple[Float[Array, "axes axes"], bool]:
-        """Factorise Uᵀ M U, with ones on the diagonal beyond the rank.
+        """Factorise UᵀMU, with ones on the diagonal beyond the rank.
 
         Example:
             >>> known = span(jnp.array([[3.0, 0.0], [0.0, 2.0]]))
             >>> jnp.abs(known.factor(4 * jnp.eye(2))[0]).round(6).tolist()
             [[2.0, 0.0], [0.0, 2.0]]
         """
-        spanned = self.left.T @ matrix @ self.left
         return cho_factor(spanned + jnp.diag((self.size == 0).astype(spanned.dtype)))
 
 

@@ -22,6 +22,9 @@ from .attention import (
 # Operations of the product from which on the pairs of tokens are added one by one.
 LARGE_PRODUCT = 2**28
 
+# Axes for which sums over entries take as long as sums over tokens: measured.
+_FEW_AXES = 16
+
 # Tokens between which a sequence is as good as decided, and sequences whose other pairs
 # are added up together, few enough for their tokens to stay in a cache: both measured.
 _FEW, _BLOCK = 4, 50
@@ -53,21 +56,69 @@ def score_curvature(
         >>> [round(x, 4) for x in jacobian[0].tolist()]
         [-0.0147, 0.0147]
     """
+    pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
+    gradient = corpus.scatter(pull[: len(corpus.tokens)])
+    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
+    add_up = _cross_of_many if large else _cross
+    cross = add_up(pull, partner, tokens, corpus.vocabulary)
+    return gradient, jnp.diag(gradient) - cross - cross.T
+
+
+def query_curvature(
+    rows: Float[Array, "vocabulary dim"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float = 0.0,
+) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """Compute −∂L/∂p and −∂²L/∂p² for scores A p, both times e^{log_scale}.
+
+    By tokens AᵀJA with the Jacobian J of `score_curvature`; for a large vocabulary by
+    entries, Σ_e h_e A_e A_eᵀ less the products of Aᵀh and Aᵀx of every sequence.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> even = jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
+        >>> pull, _ = query_curvature(jnp.eye(2), *even, corpus)
+        >>> [round(x, 4) for x in pull.tolist()]
+        [0.0944, -0.0944]
+    """
+    vocabulary, dim = rows.shape
+    if vocabulary * vocabulary <= corpus.tokens.size * max(dim, _FEW_AXES):
+        gradient, jacobian = score_curvature(logits, values, corpus, log_scale)
+        return gradient @ rows, rows.T @ (jacobian @ rows)
+    pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
+    entries = rows[corpus.tokens]
+    forces = pull[: len(entries)]
+    inside = (entries * forces[..., None]).reshape(-1, dim)
+    hessian = inside.T @ entries.reshape(-1, dim)
+    many = rows[tokens]
+    pulled, bent = (jnp.einsum("nw,nwd->nd", each, many) for each in (pull, partner))
+    cross = bent.T @ pulled
+    return inside.sum(axis=0), hessian - cross - cross.T
+
+
+def _entry_curvature(
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float,
+) -> tuple[
+    Float[Array, "many width"], Float[Array, "many width"], Int[Array, "many width"]
+]:
+    """Compute h and x of every sequence, and then of its classes, with their tokens."""
     attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
     advance = advances(attention, corpus)
     pull = score_gradient(exponent, advance, attention, corpus)
     partner = partners(advance, attention, corpus)
-    gradient = corpus.scatter(pull)
     tokens = corpus.tokens
     if values.ndim > 2:
         pulled, bent = _bends(exponent, attention, corpus)
         pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, bent])
         tokens = jnp.tile(tokens, (1 + values.shape[2], 1))
-    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
-    add_up = _cross_of_many if large else _cross
-    cross = add_up(pull, partner, tokens, corpus.vocabulary)
-    return gradient, jnp.diag(gradient) - cross - cross.T
+    return pull, partner, tokens
 
 
 def growth_along_values(
