@@ -350,12 +350,12 @@ def _held(
     Source: mathematics, proposition 3g.6.
     """
     spread = value_range(after.values, after.present)
-    bent = ties.widths * response(spread, before.loss)
+    margin = functional_margin(before.labels, alone.output).value
+    bent = ties.widths * response(spread, before.loss, margin)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
     rows = before.gather(inside)
-    margin = functional_margin(before.labels, alone.output).value
     return Held(
         tied=ties.tied,
         tokens=before.tokens,

@@ -45,8 +45,8 @@ class Bounds(NamedTuple):
 class Loss:
     """A loss as functions of the margin m; static and hashable.
 
-    `LOGISTIC`, `EXPONENTIAL` and `POLYNOMIAL` are instances; a new loss is a new
-    instance.
+    `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL` and `NEXT_TOKEN` are instances; a new loss
+    is a new instance.
 
     Attributes:
         name: its name in results and messages.
@@ -55,11 +55,13 @@ class Loss:
         log_slope: log(−ℓ′(m)), where the slope itself may underflow.
         ratio: ℓ″(m) / (−ℓ′(m)).
         excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation.
-        largest_ratio: upper bound of `ratio`, a Lipschitz constant of log(−ℓ′).
-        bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; None if one is unbounded, and then
-            ties are not certified.
-        largest_third: upper bound of |ℓ‴/ℓ′|; ∞ if it is not known, and then fewer ties
-            are certified.
+        largest_ratio: upper bound of `ratio`, a Lipschitz constant of log(−ℓ′); ∞ where
+            there is none, and `ratio` falls from the end of its domain on.
+        bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; ∞ where there is none.
+        largest_third: upper bound of |ℓ‴/ℓ′|, where `largest_ratio` is ∞ of |ℓ‴/ℓ′| over
+            the square of `ratio`; ∞ if it is not known, and then fewer ties are
+            certified.
+        domain: number that margins are above.
 
     Example:
         >>> import jax.numpy as jnp
@@ -78,8 +80,25 @@ class Loss:
     ratio: Callable[[Margin], Any] = field(repr=False)
     excess: Callable[[Margin, Margin], Any] = field(repr=False)
     largest_ratio: float = field(repr=False)
-    bounds: Bounds | None = field(default=None, repr=False)
+    bounds: Bounds = field(default=Bounds(np.inf, np.inf, np.inf), repr=False)
     largest_third: float = field(default=np.inf, repr=False)
+    domain: float = field(default=-np.inf, repr=False)
+
+    def ratio_above(self, least: Margin) -> Any:
+        """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain.
+
+        Example:
+            >>> LOGISTIC.ratio_above(np.array(-3.0)).item()
+            1.0
+            >>> NEXT_TOKEN.ratio_above(np.array([0.5, 0.0])).tolist()
+            [2.0, inf]
+        """
+        module = _arrays(least)
+        if np.isfinite(self.largest_ratio):
+            return module.full_like(least, self.largest_ratio)
+        inside = least > self.domain
+        ratio = self.ratio(module.where(inside, least, 1.0))
+        return module.where(inside, ratio, module.inf)
 
     def bounds_near(self, margin: Margin, distance: Margin) -> Bounds:
         """Bounds on derivatives of a loss at all margins within δ of m.
@@ -93,10 +112,12 @@ class Loss:
             True
         """
         module = _arrays(margin)
-        slope = self.slope(margin) * module.exp(self.largest_ratio * distance)
-        near = slope, self.largest_ratio * slope, self.largest_third * slope
-        everywhere = self.bounds or Bounds(np.inf, np.inf, np.inf)
-        return Bounds(*map(module.minimum, near, everywhere))
+        ratio, third = self.ratio_above(margin - distance), self.largest_third
+        if not np.isfinite(self.largest_ratio):
+            third = third * ratio**2
+        slope = self.slope(margin) * module.exp(ratio * distance)
+        near = slope, ratio * slope, third * slope
+        return Bounds(*map(module.minimum, near, self.bounds))
 
 
 def _arrays(margin: Margin) -> Any:
@@ -169,6 +190,18 @@ def _polynomial_excess(margin: Margin, step: Margin) -> Any:
     return step * both / (_root(margin) + _root(after))
 
 
+def _surprisal(mass: Margin) -> Any:
+    return -_arrays(mass).log(mass)
+
+
+def _inverse(mass: Margin) -> Any:
+    return 1 / mass
+
+
+def _surprisal_excess(mass: Margin, step: Margin) -> Any:
+    return -_arrays(mass).log1p(-step / mass)
+
+
 def _root(margin: Margin) -> Any:
     return _arrays(margin).hypot(_one(margin), margin)
 
@@ -211,4 +244,18 @@ POLYNOMIAL = Loss(
     largest_ratio=3 * 3**0.5 / 4,
     bounds=Bounds(1.0, 1 / 2, 0.75 * 0.8**2.5),
     largest_third=3 * (107 + 51 * 17**0.5) / 512,
+)
+
+# −log m of the weight m ∈ (0, 1] on the next token: the margin is a weight, with values
+# one for this token and zero for others. |ℓ‴/ℓ′| = 2/m².
+NEXT_TOKEN = Loss(
+    "next token",
+    value=_surprisal,
+    slope=_inverse,
+    log_slope=_surprisal,
+    ratio=_inverse,
+    excess=_surprisal_excess,
+    largest_ratio=np.inf,
+    largest_third=2.0,
+    domain=0.0,
 )

@@ -50,6 +50,9 @@ CAPTURED_SHARE = 0.5
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
+# Largest growth of weights on the way for which that holds for ever. Derived: an eighth
+# grows to less than all of a margin's half.
+GROWTH = 4.0
 # Largest relative change of forces by ties off their rest, to first order, for which
 # its bound holds. Derived (lemma 3g.5).
 FORCES_HOLD = 0.5
@@ -487,10 +490,11 @@ def perturbations(
 
     gross = _gross_forces(problem, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
-    omitted = gross.omitted * longest * growth
+    # Weights that grow by more may leave the margins that κ̄ was taken over.
+    omitted = jnp.where(growth <= GROWTH, gross.omitted * longest * growth, jnp.inf)
     tied = displacement = jnp.zeros_like(distance)
     if ties is not None:
-        reach = ties.widths * response(gross.spread, problem.corpus.loss)
+        reach = ties.widths * gross.bent
         # Off their rest by as much as they may be, forces grow by half at most.
         push = (1 + FORCES_HOLD) * growth * (gross.force @ reach)
         motion = tie_motion(ties.rest, ties.moved, push, log_time)
@@ -522,12 +526,12 @@ class _GrossForces(NamedTuple):
 
     Attributes:
         force: of every bag, Σ_r e^τ w_X g_X q_r Δ_X.
-        spread: Δ_X, the range of b in every bag.
+        bent: r_X, the relative change of its forces by that of its weights.
         omitted: bound on |gradient − pair sum|.
     """
 
     force: Float[Array, " sequences"]
-    spread: Float[Array, " sequences"]
+    bent: Float[Array, " sequences"]
     omitted: Float[Scalar, ""]
 
 
@@ -544,11 +548,12 @@ def _gross_forces(
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-    of_bag, change = values, corpus.loss.largest_ratio
+    margin = functional_margin(corpus.labels, attention.output)
+    # Below the bound on unselected weights no margin falls by a half.
+    of_bag, change = values, corpus.loss.ratio_above(margin.value / 2)
     if values.ndim > 2:
         # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of
         # two classes the other has all of it.
-        margin = functional_margin(corpus.labels, attention.output)
         of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[2] > 2)
     spread = value_range(of_bag, present)
     unselected = weight * (1 + change * spread)
@@ -556,7 +561,8 @@ def _gross_forces(
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     force, small = force.sum(axis=1), jnp.max(unselected) <= UNSELECTED
     omitted = jnp.where(small, NONLINEAR * unselected @ force, jnp.inf)
-    return _GrossForces(force, spread, omitted)
+    bent = response(spread, corpus.loss, margin.value)
+    return _GrossForces(force, bent, omitted)
 
 
 def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:

@@ -228,23 +228,27 @@ def change_of_curvature(
         0.0884
     """
     array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
-    if loss.bounds is None:
-        return array.zeros((len(point), len(point)), dtype), array.zeros((), dtype)
     attention = attend_bags(logits, values, bags)
     share = array.exp(attention.log_weights)
     off = array.where(bags.filled, array.abs(attention.advantage), 0.0)
     spread = bags.total(share * off)
     seen = bags.gather(embeddings)
     ahead = seen - bags.spread(bags.total(share[..., None] * seen))
-    slopes = array.where(narrow, 1 + loss.largest_ratio * spread, 1.0)
+    margin = functional_margin(bags.labels, attention.output).value
+    # A loss with a domain is narrow where no margin moves by more than half of it.
+    ratio = loss.ratio_above(margin / 2)
+    slopes = array.where(narrow, 1 + ratio * spread, 1.0)
     widest = array.max(diameters * slopes, initial=0.0)
     radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
     moved = spread * array.expm1(diameters * radius)
-    margin = functional_margin(bags.labels, attention.output).value
     near = loss.bounds_near(margin, moved)
     grown = diameters * near.third_of_risk(spread)
     grown = grown * array.exp(bags.log_weights(dtype))
+    # Derivatives without a bound on the ball prove nothing.
+    bounded = array.isfinite(grown).all()
+    grown = array.where(bounded, grown, 0.0)
     weight = bags.spread(grown) * share * (off + bags.spread(spread))
     flat = ahead.reshape(weight.size, ahead.shape[-1])
     form = (flat.T * weight.reshape(1, -1)) @ flat
-    return form, array.where(widest > 0, radius, array.inf)
+    radius = array.where(widest > 0, radius, array.inf)
+    return form, array.where(bounded, radius, 0.0)

@@ -515,7 +515,8 @@ def pair_strength(
     blur = zero
     if entries.ndim == 2:
         spread = value_range(entries, corpus.present)[:, None]
-        size = spread * response(spread, corpus.loss) * problem.offset_errors
+        bent = response(spread, corpus.loss, margin.value[:, None])
+        size = spread * bent * problem.offset_errors
         blur = blur.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
@@ -525,15 +526,18 @@ def pair_strength(
     )
 
 
-def response(spread: Any, loss: Loss) -> Any:
+def response(spread: Any, loss: Loss, margin: Any) -> Any:
     """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
 
     The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; κ̄ = max
-    ℓ″/|ℓ′|. Arrays are of JAX or of NumPy.
+    ℓ″/|ℓ′| over all margins, or over those above half of m for a loss with a domain,
+    which none leaves where forces change by half at most. Arrays are of JAX or of
+    NumPy.
 
     Source: mathematics, lemma 3g.5.
     """
-    return 4 + 1.3 * max(loss.largest_ratio, 1.0) * spread
+    ratio = loss.ratio_above(margin / 2)
+    return 4 + 1.3 * ratio.__array_namespace__().maximum(ratio, 1.0) * spread
 
 
 def value_range(

@@ -195,9 +195,10 @@ def pair_forces(
     attention = attend_bags(bags.logits(scores), bags.gather(bags.values), bags)
     log_share = attention.log_weights
     value = bags.gather(bags.values)
-    slope = bags.loss.slope(bags.labels * attention.output)
+    margin = bags.labels * attention.output
+    slope = bags.loss.slope(margin)
     spread = bags.largest(value) + bags.largest(-value)
-    bent = response(spread, bags.loss)
+    bent = response(spread, bags.loss, margin)
     towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage
     lost = ~selected
     winners, losers, pair = competing_pairs(counts, selected)
@@ -891,7 +892,7 @@ def flow_end(
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     status = End.UNPROVED
-    if resting is not None and bags.loss.bounds is None:
+    if resting is not None and not np.isfinite(bags.loss.bounds.first):
         status = End.LOSS_UNBOUNDED
     if reached and selection_gap == np.inf and at_rest and limit.is_certified:
         moving = limit.status != CertificateStatus.NO_PAIRS
