@@ -7,14 +7,19 @@ values b and labels alone (mathematics, section 8).
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from .checks import BadInput, is_array, shown
-from .data.corpus import Corpus
+from .data.corpus import Corpus, from_bags, from_sequences
+from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
 from .model.parameters import Frame, Parameters, check_problem, frame
 
 
@@ -142,6 +147,256 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     )
 
 
+def cross_attention(
+    features: Float[Array, "sequences width dim"],
+    values: Float[Array, " sequences width *classes"],
+    labels: Int[Array, " sequences"],
+    *,
+    start: Float[Array, " dim"] | None = None,
+    mask: Bool[Array, "sequences width"] | None = None,
+    weights: Float[Array, " sequences"] | None = None,
+    loss: Loss = LOGISTIC,
+) -> Problem:
+    """Make the problem of one query p over given features: a_{it} = x_{it}·p.
+
+    The features may come from image patches or from another encoder.
+
+    Source: Tarzanagh et al., Max-Margin Token Selection in Attention Mechanism, 2023.
+
+    Args:
+        features: x_{it}, for every sequence i and position t.
+        values: b_{it}, for example x_{it}·v; with K classes a number for each.
+        labels: ±1, or a class 0 … K − 1 for values of K classes.
+        start: p_0; zero by default.
+        mask: False at positions that a sequence does not have.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin y f.
+
+    Returns:
+        The problem.
+
+    Raises:
+        BadInput: arrays that do not fit each other, numbers that are not finite, labels
+            that are none, or a sequence without a position.
+
+    Example:
+        >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+        >>> problem = cross_attention(x, x[..., 0], jnp.array([1, 1]))
+        >>> problem.rows.shape, problem.values.tolist()
+        ((4, 2), [[2.0, 0.0], [1.0, 0.0]])
+    """
+    x = _numbers("features", features, "sequences, width, dim")
+    rows = x.reshape(-1, x.shape[2])
+    corpus = _own_tokens(x.shape[:2], values, labels, mask, weights, loss)
+    return _problem(rows, start, values, corpus, rows.shape[1:])
+
+
+def key_query(
+    features: Float[Array, "sequences width dim"],
+    queries: Float[Array, "sequences other"],
+    values: Float[Array, " sequences width *classes"],
+    labels: Int[Array, " sequences"],
+    *,
+    start: Float[Array, "dim other"] | None = None,
+    mask: Bool[Array, "sequences width"] | None = None,
+    weights: Float[Array, " sequences"] | None = None,
+    loss: Loss = LOGISTIC,
+) -> Problem:
+    """Make the problem of a key-query matrix W: a_{it} = x_{it}ᵀ W z_i.
+
+    θ is W, by rows vec(x_{it} z_iᵀ); `lift` makes a matrix of it. There are no more
+    coordinates than positions.
+
+    Source: Tarzanagh et al., Transformers as Support Vector Machines, 2023.
+
+    Args:
+        features: x_{it}, for every sequence i and position t.
+        queries: z_i, for example of the last token or of a CLS token.
+        values: b_{it}, for example x_{it}·v; with K classes a number for each.
+        labels: ±1, or a class 0 … K − 1 for values of K classes.
+        start: W_0; zero by default.
+        mask: False at positions that a sequence does not have.
+        weights: of the sequences, relative to each other; equal if not given.
+        loss: ℓ, a function of the margin y f.
+
+    Returns:
+        The problem.
+
+    Raises:
+        BadInput: as `cross_attention`, or queries that do not fit the features.
+
+    Example:
+        >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+        >>> problem = key_query(x, x[:, 1], x[..., 0], jnp.array([1, 1]))
+        >>> problem.lift(problem.rows)[0].tolist()  # x zᵀ
+        [[0.0, 2.0], [0.0, 0.0]]
+    """
+    x = _numbers("features", features, "sequences, width, dim")
+    z = _numbers("queries", queries, "sequences, dim")
+    if len(z) != len(x):
+        raise BadInput(f"{len(z)} queries for {len(x)} sequences: wanted one for each")
+    shape = x.shape[2], z.shape[1]
+    rows = jnp.einsum("itd,ie->itde", x, z).reshape(-1, shape[0] * shape[1])
+    corpus = _own_tokens(x.shape[:2], values, labels, mask, weights, loss)
+    return _problem(rows, start, values, corpus, shape)
+
+
+def next_token(
+    contexts: Sequence[ArrayLike],
+    targets: ArrayLike,
+    embeddings: Float[Array, "vocabulary dim"],
+    *,
+    start: Float[Array, "dim dim"] | None = None,
+    weights: ArrayLike | None = None,
+) -> Problem:
+    """Make the problem of next-token prediction by the last token's query.
+
+    a_s = E_sᵀ W E_q with q the last token of the context, and the loss is −log of the
+    weight that attention lays on the tokens that equal the target. Sequences with the
+    same last token share rows.
+
+    Source: Li et al., Mechanics of Next Token Prediction with Self-Attention, 2024.
+
+    Args:
+        contexts: one list of token ids per sequence.
+        targets: the id that follows each; it must occur in the context.
+        embeddings: E, one row per token.
+        start: W_0; zero by default.
+        weights: of the sequences, relative to each other; equal if not given.
+
+    Returns:
+        The problem.
+
+    Raises:
+        BadInput: an empty context, an id outside the vocabulary, or a target that does
+            not occur in its context, whose loss would be infinite.
+
+    Example:
+        >>> problem = next_token([[1, 2, 0], [1, 2, 0]], [1, 2], jnp.eye(3))
+        >>> problem.rows.shape, problem.values.tolist()
+        ((3, 5), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    table = _numbers("embeddings", embeddings, "vocabulary, dim")
+    vocabulary, dim = table.shape
+    follows = np.asarray(targets)
+    if follows.shape != (len(contexts),):
+        raise BadInput(
+            f"targets of shape {follows.shape} for {len(contexts)} contexts: wanted "
+            "one token id for each"
+        )
+    words = from_sequences(contexts, np.ones(len(contexts)), vocabulary=vocabulary)
+    ids, counts = np.asarray(words.tokens), np.asarray(words.counts)
+    found = (ids == follows[:, None]) & (counts > 0)
+    if not found.any(axis=1).all():
+        row = np.argmin(found.any(axis=1))
+        raise BadInput(
+            f"target {follows[row]} does not occur in context {row}: no attention "
+            "would predict it"
+        )
+    last = np.array([int(np.asarray(context)[-1]) for context in contexts])
+    both = np.where(counts > 0, ids * vocabulary + last[:, None], -1)
+    pairs, tokens = np.unique(both, return_inverse=True)
+    first = int(pairs[0] < 0)
+    tokens = np.maximum(tokens.reshape(both.shape) - first, 0)
+    pairs = pairs[first:]
+    corpus = from_bags(
+        tokens,
+        counts,
+        np.ones(len(ids)),
+        vocabulary=len(pairs),
+        weights=weights,
+        loss=NEXT_TOKEN,
+    )
+    key, query = table[pairs // vocabulary], table[pairs % vocabulary]
+    rows = (key[:, :, None] * query[:, None, :]).reshape(len(pairs), dim * dim)
+    values = jnp.asarray(found, rows.dtype)
+    return _problem(rows, start, values, corpus, (dim, dim))
+
+
+def _numbers(name: str, given: Any, axes: str) -> Array:
+    """Make an array of real numbers, which are finite where they are known."""
+    number = axes.count(",") + 1
+    found = jnp.asarray(given)
+    if found.ndim != number:
+        raise BadInput(f"{name} of shape {found.shape}: wanted ({axes})")
+    found = found.astype(jnp.result_type(float, found.dtype))
+    if not isinstance(found, jax.core.Tracer) and not bool(jnp.isfinite(found).all()):
+        place = np.argwhere(~np.isfinite(np.asarray(found)))[0].tolist()
+        raise BadInput(f"{name} {place} is not finite: wanted real numbers")
+    return found
+
+
+def _own_tokens(
+    bags: tuple[int, int],
+    values: Any,
+    labels: Any,
+    mask: Any,
+    weights: Any,
+    loss: Loss,
+) -> Corpus:
+    """Make bags in which every position is a token of its own."""
+    sequences, width = bags
+    tokens = np.arange(sequences * width).reshape(bags)
+    given = jnp.shape(values)
+    if given[:2] != bags or len(given) > 3:
+        raise BadInput(
+            f"values of shape {given}: wanted {bags}, and an axis of classes"
+        )
+    if mask is not None and jnp.shape(mask) != bags:
+        raise BadInput(f"mask of shape {jnp.shape(mask)}: wanted {bags}")
+    there = np.ones(bags) if mask is None else mask
+    classes = given[2] if len(given) == 3 else None
+    if any(isinstance(each, jax.core.Tracer) for each in (there, labels, weights)):
+        return Corpus(
+            tokens=jnp.asarray(tokens, jnp.int32),
+            counts=jnp.asarray(there, float),
+            labels=jnp.asarray(labels),
+            vocabulary=tokens.size,
+            weights=weights,
+            loss=loss,
+            classes=classes,
+        )
+    return from_bags(
+        tokens,
+        np.asarray(there, float),
+        labels,
+        vocabulary=tokens.size,
+        classes=2 if classes is None else classes,
+        weights=weights,
+        loss=loss,
+    )
+
+
+def _problem(
+    rows: Float[Array, "vocabulary dim"],
+    start: Any,
+    values: Any,
+    corpus: Corpus,
+    shape: tuple[int, ...],
+) -> Problem:
+    """Make a problem in few coordinates of the space of θ."""
+    if start is None:
+        start = jnp.zeros(shape, rows.dtype)
+    if jnp.shape(start) != shape:
+        raise BadInput(f"start of shape {jnp.shape(start)}: wanted {shape}")
+    begin = _numbers("start", jnp.ravel(start), "dim").astype(rows.dtype)
+    inside = frame(Parameters(rows, begin, jnp.zeros_like(begin)))
+    number = ", ".join(["sequences", "width", "classes"][: jnp.ndim(values)])
+    problem = Problem(
+        rows=inside.parameters.embeddings,
+        start=inside.parameters.query,
+        offsets=corpus.logits(jnp.zeros(len(rows), rows.dtype)),
+        values=_numbers("values", values, number).astype(rows.dtype),
+        corpus=corpus,
+        offset_errors=jnp.zeros(corpus.tokens.shape, rows.dtype),
+        axes=inside.axes,
+        residual=inside.residual,
+        shape=None if len(shape) == 1 else shape,
+    )
+    check(problem)
+    return problem
+
+
 def check(problem: Any) -> None:
     """Refuse what is no problem, or one whose arrays do not go together.
 
@@ -181,3 +436,19 @@ def check(problem: Any) -> None:
     ):
         if jnp.shape(given) != wanted:
             raise BadInput(f"{name} {shown(given)}: wanted the shape {wanted}")
+    _margins_in_domain(problem)
+
+
+def _margins_in_domain(problem: Problem) -> None:
+    """Refuse values that take margins y f where the loss is not defined."""
+    corpus = problem.corpus
+    known = not isinstance(problem.values, jax.core.Tracer)
+    if not np.isfinite(corpus.loss.domain) or not known or corpus.classes is not None:
+        return
+    values = np.asarray(corpus.labels)[:, None] * np.asarray(problem.values)
+    values = np.where(np.asarray(problem.offsets) > -np.inf, values, np.inf)
+    if (values < corpus.loss.domain).any():
+        raise BadInput(
+            f"values with margins below {corpus.loss.domain:g}, where the loss "
+            f"'{corpus.loss.name}' is not defined"
+        )

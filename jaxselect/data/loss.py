@@ -58,9 +58,9 @@ class Loss:
         largest_ratio: upper bound of `ratio`, a Lipschitz constant of log(−ℓ′); ∞ where
             there is none, and `ratio` falls from the end of its domain on.
         bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; ∞ where there is none.
-        largest_third: upper bound of |ℓ‴/ℓ′|, where `largest_ratio` is ∞ of |ℓ‴/ℓ′| over
-            the square of `ratio`; ∞ if it is not known, and then fewer ties are
-            certified.
+        largest_third: upper bound of |ℓ‴/ℓ′|, or of its quotient by the square of
+            `ratio` where `largest_ratio` is ∞; ∞ if it is not known, and then fewer
+            ties are certified.
         domain: number that margins are above.
 
     Example:
