@@ -39,10 +39,11 @@ from .model.selection import (
 )
 from .model.step import embedding_step, embedding_steps
 from .problem import Problem, attention
+from .solve import flow_to_end
 from .sweep.grid import Grid
 from .sweep.labels import load
 from .sweep.launch import run_grid
-from .trial import Trial, TrialSettings, flow_to_end, run_trial
+from .trial import Trial, TrialSettings, run_trial
 
 __version__ = "0.3.0"
 
