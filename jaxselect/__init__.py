@@ -10,7 +10,7 @@ from .checks import BadInput
 from .compilation import fast_compile_options, keep_compiled_programs
 from .convergence import Rates, RateSettings, ResolvedLimit, rates, resolve_limit
 from .data.corpus import Corpus, from_bags, from_sequences
-from .data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, Loss
+from .data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL, Loss
 from .data.synthetic import (
     assumption_one,
     independent_tokens,
@@ -38,8 +38,8 @@ from .model.selection import (
     selected_tokens,
 )
 from .model.step import embedding_step, embedding_steps
-from .problem import Problem, attention
-from .solve import flow_to_end
+from .problem import Problem, attention, cross_attention, key_query, next_token
+from .solve import Solved, flow_to_end, solve
 from .sweep.grid import Grid
 from .sweep.labels import load
 from .sweep.launch import run_grid
@@ -50,6 +50,7 @@ __version__ = "0.3.0"
 __all__ = [
     "EXPONENTIAL",
     "LOGISTIC",
+    "NEXT_TOKEN",
     "POLYNOMIAL",
     "BadInput",
     "Certificate",
@@ -69,6 +70,7 @@ __all__ = [
     "RateSettings",
     "Rates",
     "ResolvedLimit",
+    "Solved",
     "Trial",
     "TrialSettings",
     "TrialStatus",
@@ -77,6 +79,7 @@ __all__ = [
     "certify",
     "cls_flow",
     "competing_pairs",
+    "cross_attention",
     "decision_list",
     "embedding_step",
     "embedding_steps",
@@ -92,16 +95,19 @@ __all__ = [
     "important_selected",
     "independent_tokens",
     "keep_compiled_programs",
+    "key_query",
     "limit",
     "list_agreement",
     "load",
     "max_margin",
     "multi_class",
     "negation",
+    "next_token",
     "rates",
     "resolve_limit",
     "run_grid",
     "run_trial",
     "selected_tokens",
     "several_relevant",
+    "solve",
 ]

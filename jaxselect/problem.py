@@ -39,7 +39,9 @@ class Problem(eqx.Module):
         offset_errors: bound on the error of every α against the others of its bag.
         axes: F, coordinates θ ↦ F θ; None where they are the model's own.
         residual: θ_0 less its part in the coordinates; zero but for its derivative.
-        shape: of what is trained: (d,) for a query, (d, d′) for a matrix.
+        shape: of what is trained, if it is no vector: (d, d′) for a matrix.
+        importance: whether tokens are words of a vocabulary that labels make important
+            or not, by Assumption 1 of the paper.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -51,6 +53,7 @@ class Problem(eqx.Module):
     axes: Float[Array, "ambient dim"] | None = None
     residual: Float[Array, " ambient"] | None = None
     shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    importance: bool = eqx.field(static=True, default=False)
 
     @property
     def present(self) -> Bool[Array, "sequences width"]:
@@ -144,6 +147,7 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
         offset_errors=jnp.zeros(corpus.tokens.shape, few.query.dtype),
         axes=inside.axes,
         residual=inside.residual,
+        importance=True,
     )
 
 
@@ -327,7 +331,7 @@ def _numbers(name: str, given: Any, axes: str) -> Array:
 
 
 def _own_tokens(
-    bags: tuple[int, int],
+    bags: tuple[int, ...],
     values: Any,
     labels: Any,
     mask: Any,

@@ -8,18 +8,30 @@ section 3g).
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .compilation import full_precision
+from .checks import BadInput
+from .compilation import fast_compile_options, full_precision
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
-from .margin.certificate import TOLERANCE, Certificate, certify
-from .model.selection import coverage
+from .margin.certificate import (
+    TOLERANCE,
+    Certificate,
+    TrialStatus,
+    certify,
+    covered_by,
+)
+from .margin.limit import Limit
+from .margin.max_margin import MaxMargin
+from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem, check
 from .ties import Contracted, Ties, contract, find_ties, no_ties
 
@@ -266,14 +278,14 @@ def certify_stage(
 
     Source: mathematics, sections 3e and 3g.
     """
-    corpus, ties = problem.corpus, stage.ties
-    if corpus.classes is not None:
+    ties = stage.ties
+    if problem.corpus.classes is not None:
         return certify(stage.problem, stage.flow, tolerance=tolerance)
     found = certify(stage.problem, stage.flow, tolerance=tolerance, ties=ties.resting)
     end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
     selected = end.selected | (ties.selected & still)
-    covered = coverage(selected, corpus)
+    covered = covered_by(problem, selected)
     constant = jnp.hypot(late.error_constant, jnp.linalg.norm(ties.point))
     late = dataclasses.replace(
         late, offset=late.offset + ties.point, error_constant=constant
@@ -285,3 +297,160 @@ def certify_stage(
         negative=covered[1],
         coverage=covered,
     )
+
+
+class Solved(eqx.Module):
+    """A flow carried to its end, and what is certified of it.
+
+    Attributes:
+        problem: that was solved.
+        stage: the last stage of the flow.
+        certificate: of its end.
+    """
+
+    problem: Problem
+    stage: Stage
+    certificate: Certificate
+
+    @property
+    def status(self) -> TrialStatus | Int[Array, "*lanes"]:
+        """How the flow ends; a number under `jit` and in a batch."""
+        status = self.certificate.status
+        if isinstance(status, jax.core.Tracer) or jnp.ndim(status):
+            return status
+        return TrialStatus(int(status))
+
+    @property
+    def flow(self) -> Flow:
+        """The flow of the last stage, in coordinates of its problem."""
+        return self.stage.flow
+
+    @property
+    def margin(self) -> MaxMargin:
+        """The max-margin solution of the selection, in coordinates."""
+        return self.certificate.ending.margin
+
+    @property
+    def limit(self) -> Limit:
+        """The late flow p_mm log t + ρ, in coordinates."""
+        return self.certificate.ending.late
+
+    @property
+    def selected(self) -> Bool[Array, "*lanes sequences width"]:
+        """The entries that keep a share of attention for ever."""
+        return self.certificate.ending.selected
+
+    @property
+    def trained(self) -> Float[Array, "..."]:
+        """What was trained, a query or a matrix, at the end of the flow."""
+        return self.problem.lift(self.stage.point.query)
+
+    @property
+    def direction(self) -> Float[Array, "..."]:
+        """Return p_mm or W_mm: what is trained tends to its direction."""
+        return self.problem.lift_direction(self.margin.direction)
+
+    def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
+        """Compute what is trained from coordinates, as `Problem.lift`."""
+        return self.problem.lift(points)
+
+    def weights(self) -> Float[Array, "sequences width"]:
+        """Compute the attention weights at the end of the flow."""
+        return jnp.exp(self._attention().log_weights)
+
+    def best(self) -> Bool[Array, " sequences"]:
+        """Whether no entry of a bag would give it a larger margin than the selected."""
+        problem, corpus = self.problem, self.problem.corpus
+        margin = functional_margin(corpus.labels, self._attention().output)
+        gain = margin.along(problem.values)
+        chosen = jnp.where(self.selected, gain, jnp.inf).min(axis=1)
+        return chosen >= jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
+
+    def _attention(self) -> Attention:
+        problem = self.problem
+        logits = problem.logits(problem.scores(self.stage.point.query))
+        return attend_bags(logits, problem.values, problem.corpus)
+
+    def table(self, names: Sequence[str] | None = None) -> str:
+        """Say of every bag what it selects, with which weight, and its margin.
+
+        Args:
+            names: of the tokens; their rows by default.
+
+        Returns:
+            One line for each bag.
+        """
+        corpus, weights = self.problem.corpus, np.asarray(self.weights())
+        margins = functional_margin(corpus.labels, self._attention().output).value
+        chosen, best = np.asarray(self.selected), np.asarray(self.best())
+        lines = [f"{'bag':>5} {'label':>5} {'weight':>8} {'margin':>10}  selected"]
+        for bag, (ids, label) in enumerate(
+            zip(np.asarray(corpus.tokens), np.asarray(corpus.labels), strict=True)
+        ):
+            kept = ids[chosen[bag]]
+            words = ", ".join(str(one) if names is None else names[one] for one in kept)
+            short = "" if best[bag] else "  (another value is better)"
+            lines.append(
+                f"{bag:>5} {label:>5} {weights[bag][chosen[bag]].sum():>8.4f} "
+                f"{margins[bag]:>10.4g}  {words}{short}"
+            )
+        return "\n".join(lines)
+
+
+def solve(
+    problem: Problem,
+    start: Float[Array, "..."] | None = None,
+    *,
+    until_norm: Float[Scalar, ""] | float = 1e4,
+    settings: FlowSettings = FlowSettings(),
+) -> Solved:
+    """Follow the gradient flow of a problem to its end, and certify where it leads.
+
+    Alone it runs as one compiled program; under `jit`, `vmap` and `grad` it is a
+    function as any other.
+
+    Source: mathematics, sections 3 and 8.
+
+    Args:
+        problem: for example of `attention`, `cross_attention`, `key_query` or
+            `next_token`.
+        start: a query or a matrix to start from; that of the problem by default.
+        until_norm: norm of what is trained to stop at.
+        settings: tolerances and bounds of the integration.
+
+    Returns:
+        The end of the flow, its selection and max-margin solution, and its certificate.
+
+    Raises:
+        BadInput: what is no problem, or a start that does not fit it.
+
+    Example:
+        >>> from jaxselect import key_query
+        >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+        >>> solved = solve(key_query(x, x[:, 1], x[..., 0], jnp.array([1, 1])))
+        >>> solved.status.name, solved.direction.shape
+        ('SELECTED', (2, 2))
+    """
+    check(problem)
+    if start is not None:
+        shape = jnp.shape(problem.lift(problem.start))
+        if jnp.shape(start) != shape:
+            raise BadInput(f"start of shape {jnp.shape(start)}: wanted {shape}")
+        problem = problem.starting_at(problem.coordinates(jnp.ravel(start)))
+    norm = jnp.asarray(until_norm, problem.start.dtype)
+    leaves = jax.tree.leaves((problem, norm))
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return _solve(problem, norm, settings)
+    return _program()(problem, norm, settings)
+
+
+@functools.cache
+def _program() -> Callable[[Problem, Array, FlowSettings], Solved]:
+    """`_solve`, compiled as suits a program that runs once."""
+    options = fast_compile_options()
+    return jax.jit(_solve, static_argnums=2, compiler_options=options)
+
+
+def _solve(problem: Problem, until_norm: Array, settings: FlowSettings) -> Solved:
+    stage = flow_to_end(problem, until_norm=until_norm, settings=settings)
+    return Solved(problem, stage, certify_stage(problem, stage))

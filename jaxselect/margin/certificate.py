@@ -83,10 +83,10 @@ class TrialStatus(Status):
         "Certified: p tends to the max-margin direction of a selection that misses "
         "some important tokens.",
     )
-    NOTHING_TO_SELECT = (
+    SELECTED = (
         4,
-        "Certified: p tends to the max-margin direction of its selection, in data "
-        "without an important token.",
+        "Certified: p tends to the max-margin direction of its selection; no token of "
+        "the data is important, or importance is not defined for them.",
     )
     TIED = (
         5,
@@ -288,7 +288,7 @@ def certificate_of(
     yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
-    covered = coverage(end.selected, corpus)
+    covered = covered_by(problem, end.selected)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
     else:
@@ -321,6 +321,14 @@ def certificate_of(
             tolerance=tolerance,
         ),
     )
+
+
+def covered_by(
+    problem: Problem, selected: Bool[Array, "sequences width"]
+) -> Float[Array, " classes"]:
+    """Compute `coverage` where importance is defined; else NaN."""
+    covered = coverage(selected, problem.corpus)
+    return covered if problem.importance else jnp.full_like(covered, jnp.nan)
 
 
 def classify_end(
@@ -367,7 +375,7 @@ def classify_end(
     nothing_moves = (margin_status == MaxMarginStatus.NO_PAIRS) & (
         flow_status == FlowStatus.NORM_NOT_REACHED
     )
-    certified = status <= TrialStatus.NOTHING_TO_SELECT
+    certified = status <= TrialStatus.SELECTED
     rests = jnp.where(certified, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
     rests = jnp.where(nothing_moves, TrialStatus.AT_REST, rests)
     failed = status >= TrialStatus.OUT_OF_STEPS
@@ -400,7 +408,7 @@ def _outcome(
     everything = (full_positive | bare_positive) & (full_negative | bare_negative)
     status = jnp.where(everything, TrialStatus.SELECTED_ALL, status)
     nothing = bare_positive & bare_negative
-    return jnp.where(nothing, TrialStatus.NOTHING_TO_SELECT, status)
+    return jnp.where(nothing, TrialStatus.SELECTED, status)
 
 
 def late_flow_residual(
