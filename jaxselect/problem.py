@@ -14,11 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, is_array, shown
-from .data.corpus import Corpus, from_bags, from_sequences
+from .data.corpus import Corpus, from_bags, from_sequences, labels_among
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
 from .model.parameters import Frame, Parameters, check_problem, frame
 
@@ -152,13 +152,13 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 
 
 def cross_attention(
-    features: Float[Array, "sequences width dim"],
-    values: Float[Array, " sequences width *classes"],
-    labels: Int[Array, " sequences"],
+    features: ArrayLike,
+    values: ArrayLike,
+    labels: ArrayLike,
     *,
-    start: Float[Array, " dim"] | None = None,
-    mask: Bool[Array, "sequences width"] | None = None,
-    weights: Float[Array, " sequences"] | None = None,
+    start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     loss: Loss = LOGISTIC,
 ) -> Problem:
     """Make the problem of one query p over given features: a_{it} = x_{it}·p.
@@ -168,10 +168,10 @@ def cross_attention(
     Source: Tarzanagh et al., Max-Margin Token Selection in Attention Mechanism, 2023.
 
     Args:
-        features: x_{it}, for every sequence i and position t.
-        values: b_{it}, for example x_{it}·v; with K classes a number for each.
+        features: x_{it}, of shape (sequences, width, dim).
+        values: b_{it}, for example x_{it}·v; a third axis for K classes.
         labels: ±1, or a class 0 … K − 1 for values of K classes.
-        start: p_0; zero by default.
+        start: p_0, of shape (dim,); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin y f.
@@ -196,14 +196,14 @@ def cross_attention(
 
 
 def key_query(
-    features: Float[Array, "sequences width dim"],
-    queries: Float[Array, "sequences other"],
-    values: Float[Array, " sequences width *classes"],
-    labels: Int[Array, " sequences"],
+    features: ArrayLike,
+    queries: ArrayLike,
+    values: ArrayLike,
+    labels: ArrayLike,
     *,
-    start: Float[Array, "dim other"] | None = None,
-    mask: Bool[Array, "sequences width"] | None = None,
-    weights: Float[Array, " sequences"] | None = None,
+    start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     loss: Loss = LOGISTIC,
 ) -> Problem:
     """Make the problem of a key-query matrix W: a_{it} = x_{it}ᵀ W z_i.
@@ -214,11 +214,11 @@ def key_query(
     Source: Tarzanagh et al., Transformers as Support Vector Machines, 2023.
 
     Args:
-        features: x_{it}, for every sequence i and position t.
-        queries: z_i, for example of the last token or of a CLS token.
-        values: b_{it}, for example x_{it}·v; with K classes a number for each.
+        features: x_{it}, of shape (sequences, width, dim).
+        queries: z_i, of shape (sequences, other), for example of the last token.
+        values: b_{it}, for example x_{it}·v; a third axis for K classes.
         labels: ±1, or a class 0 … K − 1 for values of K classes.
-        start: W_0; zero by default.
+        start: W_0, of shape (dim, other); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
         loss: ℓ, a function of the margin y f.
@@ -248,9 +248,9 @@ def key_query(
 def next_token(
     contexts: Sequence[ArrayLike],
     targets: ArrayLike,
-    embeddings: Float[Array, "vocabulary dim"],
+    embeddings: ArrayLike,
     *,
-    start: Float[Array, "dim dim"] | None = None,
+    start: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> Problem:
     """Make the problem of next-token prediction by the last token's query.
@@ -360,15 +360,23 @@ def _own_tokens(
             loss=loss,
             classes=classes,
         )
-    return from_bags(
+    # `from_bags` takes two classes for the labels ±1.
+    names = np.asarray(labels)
+    if classes == 2:
+        labels_among(names, (0, 1))
+    corpus = from_bags(
         tokens,
         np.asarray(there, float),
-        labels,
+        2 * names - 1 if classes == 2 else names,
         vocabulary=tokens.size,
-        classes=2 if classes is None else classes,
+        classes=classes or 2,
         weights=weights,
         loss=loss,
     )
+    if classes == 2:
+        labels = jnp.asarray(names, corpus.labels.dtype)
+        corpus = dataclasses.replace(corpus, labels=labels, classes=2)
+    return corpus
 
 
 def _problem(

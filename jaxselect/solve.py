@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
+from numpy.typing import ArrayLike
 
 from .checks import BadInput
 from .compilation import fast_compile_options, full_precision
@@ -399,7 +400,7 @@ class Solved(eqx.Module):
 
 def solve(
     problem: Problem,
-    start: Float[Array, "..."] | None = None,
+    start: ArrayLike | None = None,
     *,
     until_norm: Float[Scalar, ""] | float = 1e4,
     settings: FlowSettings = FlowSettings(),
@@ -434,9 +435,10 @@ def solve(
     check(problem)
     if start is not None:
         shape = jnp.shape(problem.lift(problem.start))
-        if jnp.shape(start) != shape:
-            raise BadInput(f"start of shape {jnp.shape(start)}: wanted {shape}")
-        problem = problem.starting_at(problem.coordinates(jnp.ravel(start)))
+        begin = jnp.asarray(start, problem.start.dtype)
+        if begin.shape != shape:
+            raise BadInput(f"start of shape {begin.shape}: wanted {shape}")
+        problem = problem.starting_at(problem.coordinates(begin.ravel()))
     norm = jnp.asarray(until_norm, problem.start.dtype)
     leaves = jax.tree.leaves((problem, norm))
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):

@@ -164,7 +164,14 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
     axes = span(rows).axes
     # A sequence of weight zero selects nothing, and keeps what it has.
     alone = _alone(problem, selected)
-    inside = dataclasses.replace(alone, rows=rows @ axes.T, start=axes @ problem.start)
+    inside = dataclasses.replace(
+        alone,
+        rows=rows @ axes.T,
+        start=axes @ problem.start,
+        axes=None,
+        residual=None,
+        shape=None,
+    )
     place, hessian = _newton(inside)
     rest, root = _rest(inside.starting_at(place), hessian)
     return Ties(

@@ -1,0 +1,1 @@
+"""Problems of any model whose scores are linear in what is trained."""

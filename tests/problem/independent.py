@@ -1,0 +1,86 @@
+"""Flow, max-margin direction and late line of a problem, by NumPy, SciPy and quadprog.
+
+A model is the arrays of its definition: keys (sequences, width, dim) with scores
+keys·θ, values, labels and a mask. Nothing of the library is used.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import quadprog
+from scipy.integrate import solve_ivp
+from scipy.special import logsumexp
+
+
+class Model(NamedTuple):
+    """Scores keys·θ, values and labels of every position; a class of losses' slopes."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    labels: np.ndarray
+    mask: np.ndarray
+    log_slope: object
+
+
+def logistic(margin):
+    """log(−ℓ′) of the logistic loss."""
+    return -np.logaddexp(0.0, margin)
+
+
+def weight_itself(margin):
+    """log(−ℓ′) of −log m."""
+    return -np.log(margin)
+
+
+def field(log_time, theta, model):
+    """e^τ (−∇L), exponents first; the largest weight's force by the others'."""
+    keys, values, labels, mask, log_slope = model
+    scores = np.where(mask, keys @ theta, -np.inf)
+    top = scores.argmax(axis=1)[:, None]
+    logs = scores - logsumexp(scores, axis=1, keepdims=True)
+    weights = np.exp(logs)
+    best = np.take_along_axis(values, top, axis=1)
+    mean = np.sum(weights * (values - best), axis=1, keepdims=True)
+    ahead, output = values - best - mean, (best + mean)[:, 0]
+    exponent = log_slope(labels * output)[:, None] + logs + log_time
+    # The top entry's exponent may overflow, and others where a step is tried.
+    np.put_along_axis(exponent, top, -np.inf, axis=1)
+    exponent = np.minimum(exponent, 300.0)
+    forces = labels[:, None] * np.exp(exponent) * ahead / len(labels)
+    np.put_along_axis(forces, top, -forces.sum(axis=1, keepdims=True), axis=1)
+    return np.einsum("it,itd->d", forces, keys)
+
+
+def flow(model, until_log_time, start=None):
+    """θ at a log-time, by Radau's implicit method."""
+    begin = np.zeros(model.keys.shape[2]) if start is None else start
+    found = solve_ivp(
+        lambda s, y: field(s, y, model),
+        (0.0, until_log_time),
+        begin,
+        method="Radau",
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    assert found.success
+    return found.y[:, -1]
+
+
+def shortest(rows):
+    """argmin ‖θ‖ subject to D θ ≥ 1, in the span of the rows D."""
+    _, size, axes = np.linalg.svd(rows, full_matrices=False)
+    axes = axes[size > 1e-10 * size[0]]
+    few = rows @ axes.T
+    found = quadprog.solve_qp(
+        np.eye(len(axes)), np.zeros(len(axes)), few.T, np.ones(len(few))
+    )
+    return found[0] @ axes
+
+
+def differences(model, selected):
+    """D: the selected key less each other one, bag by bag."""
+    rows = []
+    for keys, chosen, there in zip(model.keys, selected, model.mask, strict=True):
+        for other in keys[there & ~chosen]:
+            rows.append(keys[chosen][0] - other)
+    return np.array(rows)

@@ -1,0 +1,259 @@
+"""Given features, key-query matrices and next tokens, against independent methods."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect import (
+    TrialStatus,
+    cls_flow,
+    cross_attention,
+    from_sequences,
+    key_query,
+    next_token,
+    solve,
+)
+from jaxselect.flow.control import FlowSettings
+from jaxselect.margin.certificate import certify
+from tests.problem.independent import (
+    Model,
+    differences,
+    flow,
+    logistic,
+    shortest,
+    weight_itself,
+)
+
+TIGHT = FlowSettings(atol=1e-9)
+SEQUENCES, WIDTH, DIM = 5, 4, 6
+LATE = 3e3
+solved = jax.jit(lambda problem: solve(problem, until_norm=1e4))
+early = jax.jit(lambda problem: cls_flow(problem, until_log_time=12.0, settings=TIGHT))
+
+
+def draws(seed, other=3):
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(SEQUENCES, WIDTH, DIM))
+    queries = random.normal(size=(SEQUENCES, other))
+    values = random.normal(size=(SEQUENCES, WIDTH))
+    labels = random.choice([-1, 1], SEQUENCES)
+    mask = np.arange(WIDTH) < random.integers(2, WIDTH + 1, (SEQUENCES, 1))
+    return features, queries, values, labels, mask
+
+
+def queried(seed):
+    features, _, values, labels, mask = draws(seed)
+    problem = cross_attention(features, values, labels, mask=mask)
+    return problem, Model(features, values, labels, mask, logistic)
+
+
+def matrix(seed):
+    features, queries, values, labels, mask = draws(seed)
+    problem = key_query(features, queries, values, labels, mask=mask)
+    keys = np.einsum("itd,ie->itde", features, queries)
+    keys = keys.reshape(SEQUENCES, WIDTH, -1)
+    return problem, Model(keys, values, labels, mask, logistic)
+
+
+# Of a chain of three contexts, all tokens differ in value: nothing is tied.
+CONTEXTS, TARGETS = [[0, 1, 2, 0], [1, 2, 3], [3, 0, 2]], [1, 2, 3]
+
+
+def predicted(seed):
+    random = np.random.default_rng(seed)
+    embeddings = random.normal(size=(4, 5))
+    problem = next_token(CONTEXTS, TARGETS, embeddings)
+    width = max(map(len, CONTEXTS))
+    keys, values = np.zeros((3, width, 25)), np.zeros((3, width))
+    mask = np.zeros((3, width), bool)
+    for row, (context, target) in enumerate(zip(CONTEXTS, TARGETS, strict=True)):
+        for slot, token in enumerate(context):
+            pair = np.outer(embeddings[token], embeddings[context[-1]])
+            keys[row, slot], mask[row, slot] = pair.ravel(), True
+            values[row, slot] = token == target
+    return problem, Model(keys, values, np.ones(3), mask, weight_itself)
+
+
+MODELS = {"query": queried, "matrix": matrix, "next token": predicted}
+
+
+@pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("seed", range(2))
+def test_flow_of_what_is_trained_is_that_of_its_definition(made, seed):
+    problem, model = made(seed)
+    found = np.ravel(problem.lift(early(problem).query))
+    np.testing.assert_allclose(found, flow(model, 12.0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
+def test_certified_ends_are_shortest_and_reached_by_the_flow(made):
+    certified = 0
+    for seed in range(4):
+        problem, model = made(seed)
+        found = solved(problem)
+        if found.certificate.status != TrialStatus.SELECTED:
+            continue
+        certified += 1
+        single = np.asarray(found.selected)
+        if made is predicted:
+            # Of a token that occurs twice the entry stands for both positions.
+            single = np.where(model.mask, model.values == 1, False)
+            assert (found.weights().max(axis=1) > 0.999).all() and found.best().all()
+        wanted = shortest(differences(model, single))
+        direction = np.ravel(found.direction)
+        np.testing.assert_allclose(direction, wanted, atol=1e-8 * abs(wanted).max())
+        late = np.ravel(problem.lift(found.limit.query_at(jnp.asarray(LATE))))
+        rows = differences(model, single)
+        active = rows @ wanted < 1 + 1e-6
+        off = rows[active] @ (flow(model, LATE) - late)
+        np.testing.assert_allclose(off, 0.0, atol=1e-3)
+    assert certified >= 3
+
+
+def test_scores_are_those_of_the_matrix_that_is_lifted():
+    features, queries, values, labels, mask = draws(0)
+    problem = key_query(features, queries, values, labels, mask=mask)
+    W = np.random.default_rng(1).normal(size=(DIM, 3))
+    inside = problem.coordinates(jnp.ravel(W))
+    logits = problem.logits(problem.scores(inside))
+    wanted = np.einsum("itd,de,ie->it", features, W, queries)
+    np.testing.assert_allclose(logits, np.where(mask, wanted, -np.inf), atol=1e-12)
+
+
+def test_there_are_no_more_coordinates_than_positions():
+    random = np.random.default_rng(2)
+    wide, queries = random.normal(size=(3, 2, 20)), random.normal(size=(3, 15))
+    labels, values = np.array([1, -1, 1]), random.normal(size=(3, 2))
+    start = random.normal(size=(20, 15))
+    problem = key_query(wide, queries, values, labels, start=start)
+    assert problem.rows.shape[1] <= 3 * 2 + 1
+    np.testing.assert_allclose(problem.lift(problem.start), start, atol=1e-12)
+    rows = np.einsum("itd,ie->itde", wide, queries).reshape(6, 20, 15)
+    np.testing.assert_allclose(problem.lift_direction(problem.rows), rows, atol=1e-12)
+
+
+def test_what_a_mask_hides_has_no_effect():
+    features, queries, values, labels, mask = draws(3)
+    one = solved(key_query(features, queries, values, labels, mask=mask))
+    hidden = np.where(mask, values, 1e3), np.where(mask[..., None], features, -7.0)
+    other = solved(key_query(hidden[1], queries, hidden[0], labels, mask=mask))
+    np.testing.assert_allclose(one.trained, other.trained, rtol=1e-9, atol=1e-9)
+    assert one.certificate.status == other.certificate.status
+    assert (np.asarray(one.weights())[~mask] == 0).all()
+
+
+def test_finite_part_of_next_tokens_is_the_log_of_their_frequencies():
+    """Li et al.'s decomposition: W_fin within a component, W_mm across them."""
+    contexts = [[1, 2, 0]] * 3 + [[0, 1, 3]]
+    problem = next_token(contexts, [1, 1, 2, 0], np.eye(4))
+    found = solved(problem)
+    assert found.certificate.status == TrialStatus.TIED
+    weights = np.asarray(found.weights())
+    np.testing.assert_allclose(weights[0, 1] / weights[0, 2], 2.0, rtol=1e-6)
+    wanted = np.zeros((4, 4))
+    wanted[:, 0] = np.array([-2, 1, 1, 0]) / 3
+    wanted[:, 3] = np.array([2, -1, 0, -1]) / 3
+    np.testing.assert_allclose(found.direction, wanted, atol=1e-8)
+
+
+def test_words_about_importance_are_said_where_it_is_defined():
+    problem, _ = queried(0)
+    found = solved(problem)
+    assert found.certificate.status == TrialStatus.SELECTED
+    assert np.isnan(found.certificate.coverage).all()
+    chosen = np.asarray(found.selected)
+    gain = np.asarray(problem.corpus.labels)[:, None] * np.asarray(problem.values)
+    present = np.asarray(problem.present)
+    worst = np.where(chosen, gain, np.inf).min(axis=1)
+    best = worst >= np.where(present, gain, -np.inf).max(axis=1)
+    assert np.asarray(found.best()).tolist() == best.tolist()
+    lines = found.table().splitlines()
+    assert len(lines) == 1 + SEQUENCES
+    assert ["another" in line for line in lines[1:]] == (~best).tolist()
+
+
+def test_classes_are_values_of_several_columns():
+    """With two classes b and zero it is the problem of b and labels ±1."""
+    features, _, values, labels, mask = draws(4)
+    one = cross_attention(features, values, labels, mask=mask)
+    both = np.stack([values, np.zeros_like(values)], axis=2)
+    other = cross_attention(features, both, (labels < 0).astype(int), mask=mask)
+    query = np.random.default_rng(5).normal(size=DIM)
+    ends = [early(each.starting_at(jnp.asarray(query))).query for each in (one, other)]
+    np.testing.assert_allclose(*ends, rtol=1e-6, atol=1e-6)
+
+
+def test_a_sweep_over_seeds_is_a_batch_of_problems():
+    labels = np.array([1, -1, 1, 1, -1])
+
+    def status(seed):
+        x = jax.random.normal(jax.random.key(seed), (SEQUENCES, WIDTH, DIM))
+        found = solve(cross_attention(x, x[..., 0], labels), until_norm=1e3)
+        return found.certificate.status, found.margin.norm
+
+    statuses, norms = jax.jit(jax.vmap(status))(jnp.arange(2))
+    single = jax.jit(status)(1)
+    assert statuses[1] == single[0]
+    np.testing.assert_allclose(norms[1], single[1], rtol=1e-9)
+
+
+def test_certificate_of_a_selected_end_fails_off_its_line():
+    problem, _ = queried(0)
+    found = solved(problem)
+    off = found.flow.query + 1e-2 * found.margin.direction
+    moved = found.flow.__class__(**vars(found.flow) | {"query": off})
+    assert jax.jit(certify)(problem, moved).status == TrialStatus.UNRESOLVED
+
+
+X, Z = np.ones((2, 3, 4)), np.ones((2, 5))
+B, Y = np.ones((2, 3)), [1, -1]
+BAD = {
+    "one feature for all": (lambda: cross_attention(X[0], B, Y), "wanted .sequences"),
+    "values of fewer positions": (lambda: cross_attention(X, B[:, :2], Y), "values of"),
+    "a label of no class": (lambda: cross_attention(X, B, [1, 0]), "label 0"),
+    "features that are NaN": (lambda: cross_attention(np.nan * X, B, Y), "not finite"),
+    "values that are infinite": (lambda: cross_attention(X, B / 0, Y), "not finite"),
+    "a mask that hides all": (
+        lambda: cross_attention(X, B, Y, mask=np.zeros((2, 3))),
+        "empty",
+    ),
+    "a mask of another shape": (
+        lambda: cross_attention(X, B, Y, mask=np.ones(3)),
+        "mask of shape",
+    ),
+    "a start of another shape": (
+        lambda: cross_attention(X, B, Y, start=np.ones(3)),
+        "start of shape",
+    ),
+    "queries of fewer sequences": (lambda: key_query(X, Z[:1], B, Y), "1 queries"),
+    "a target that is not there": (
+        lambda: next_token([[0, 1]], [2], np.eye(3)),
+        "target 2 does not occur",
+    ),
+    "an id outside": (lambda: next_token([[0, 5]], [0], np.eye(3)), "id 5"),
+    "an empty context": (lambda: next_token([[]], [0], np.eye(3)), "at least"),
+    "targets of fewer contexts": (
+        lambda: next_token([[0], [1]], [0], np.eye(3)),
+        "targets of shape",
+    ),
+    "no problem": (
+        lambda: inspect.unwrap(solve)(from_sequences([[0]], [1], vocabulary=1)),
+        "problem of type Corpus",
+    ),
+    "a matrix to start a query": (
+        lambda: solve(cross_attention(X, B, Y), np.ones((2, 2))),
+        "start of shape",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_bad_input_is_one_line(case):
+    call, message = case
+    with pytest.raises(ValueError, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)
