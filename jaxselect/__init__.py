@@ -39,7 +39,7 @@ from .model.selection import (
 )
 from .model.step import embedding_step, embedding_steps
 from .problem import Problem, attention, cross_attention, key_query, next_token
-from .solve import Solved, flow_to_end, solve
+from .solve import Solved, certify_at, flow_to_end, solve
 from .sweep.grid import Grid
 from .sweep.labels import load
 from .sweep.launch import run_grid
@@ -77,6 +77,7 @@ __all__ = [
     "assumption_one",
     "attention",
     "certify",
+    "certify_at",
     "cls_flow",
     "competing_pairs",
     "cross_attention",

@@ -27,9 +27,12 @@ from .margin.certificate import (
     TOLERANCE,
     Certificate,
     TrialStatus,
+    certificate_of,
     certify,
     covered_by,
+    ending,
 )
+from .margin.descent import arrived
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
 from .model.attention import Attention, attend_bags, functional_margin
@@ -434,11 +437,7 @@ def solve(
     """
     check(problem)
     if start is not None:
-        shape = jnp.shape(problem.lift(problem.start))
-        begin = jnp.asarray(start, problem.start.dtype)
-        if begin.shape != shape:
-            raise BadInput(f"start of shape {begin.shape}: wanted {shape}")
-        problem = problem.starting_at(problem.coordinates(begin.ravel()))
+        problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
     leaves = jax.tree.leaves((problem, norm))
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
@@ -456,3 +455,72 @@ def _program() -> Callable[[Problem, Array, FlowSettings], Solved]:
 def _solve(problem: Problem, until_norm: Array, settings: FlowSettings) -> Solved:
     stage = flow_to_end(problem, until_norm=until_norm, settings=settings)
     return Solved(problem, stage, certify_stage(problem, stage))
+
+
+def certify_at(
+    problem: Problem,
+    trained: ArrayLike,
+    log_time: Float[Scalar, ""] | float,
+    *,
+    earlier: ArrayLike | None = None,
+) -> Solved:
+    """Certify where the gradient flow leads from a point that was reached elsewhere.
+
+    For gradient descent with a step of h use `certify_descent`, which bounds what its
+    steps add.
+
+    Source: mathematics, section 3e.
+
+    Args:
+        problem: with the start that was trained from.
+        trained: the query or the matrix that was reached.
+        log_time: log(1+t) of the flow there; tokens within half of it of the top score
+            are selected.
+        earlier: what was trained at an eighth to three quarters of `log_time`; needed
+            where inactive pairs reach further than active ones (`Limit.history_dim`).
+
+    Returns:
+        The selection there, its max-margin solution and its certificate.
+
+    Raises:
+        BadInput: what is no problem, or something trained that does not fit it.
+
+    Example:
+        >>> from jaxselect import Parameters, attention, from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> problem = attention(start, bags)
+        >>> solved = solve(problem)
+        >>> again = certify_at(problem, solved.trained, solved.flow.log_time)
+        >>> again.status.name
+        'SELECTED_ALL'
+    """
+    check(problem)
+    query = _inside(problem, "trained", trained)
+    before = None if earlier is None else _inside(problem, "earlier", earlier)
+    time = jnp.asarray(log_time, query.dtype)
+    return _certified()(problem, query, before, time)
+
+
+@functools.cache
+def _certified() -> Callable[..., Solved]:
+    return jax.jit(_certify_at, compiler_options=fast_compile_options())
+
+
+def _certify_at(
+    problem: Problem, query: Array, earlier: Array | None, log_time: Array
+) -> Solved:
+    flow, no = arrived(query, log_time), jnp.asarray(False)
+    end = ending(problem, query, log_time, earlier)
+    point = Point(query, jnp.zeros_like(log_time), log_time, no, ~no)
+    stage = Stage(problem, no_ties(problem), flow, point)
+    return Solved(problem, stage, certificate_of(problem, flow, end))
+
+
+def _inside(problem: Problem, name: str, point: ArrayLike) -> Float[Array, " dim"]:
+    """Compute the coordinates of a query or a matrix."""
+    given = jnp.asarray(point, problem.start.dtype)
+    shape = jnp.shape(problem.lift(problem.start))
+    if given.shape != shape:
+        raise BadInput(f"{name} of shape {given.shape}: wanted {shape}")
+    return problem.coordinates(given.ravel())

@@ -4,9 +4,11 @@ A trial is a pure function of a key and of numbers, so sweeps batch it over seed
 η₀; whatever goes wrong in it becomes its status.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +113,7 @@ class Trial(Point):
 @full_precision
 def run_trial(
     key: Key[Array, ""],
-    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    draw_corpus: Callable[[Key[Array, ""]], Corpus | Problem],
     dim: Float[Scalar, ""] | float,
     step_size: Float[Scalar, ""] | float,
     *,
@@ -132,7 +134,8 @@ def run_trial(
     Args:
         key: a `jax.random.key`.
         draw_corpus: function from a key to a corpus of fixed shape, such as
-            `assumption_one` with its sizes.
+            `assumption_one` with its sizes; or to a `Problem`, for which nothing else
+            is drawn, and no step on E is taken.
         dim: d; traced.
         step_size: η₀; traced.
         until_norm: ‖p‖ to stop at; traced.
@@ -147,7 +150,8 @@ def run_trial(
         A `Trial`.
 
     Raises:
-        BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
+        BadInput: `draw_corpus` returns neither a corpus nor a problem, or `embed` no
+            parameters that fit it.
 
     Example:
         >>> from functools import partial
@@ -167,11 +171,16 @@ def run_trial(
     if not callable(draw_corpus):
         kind = type(draw_corpus).__name__
         raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
-    before, after, corpus = initialise(key, draw_corpus, dim, step_size, embed=embed)
+    drawn = draw_corpus(jax.random.split(key)[0])
+    model = None
+    if isinstance(drawn, Problem):
+        problem = drawn
+    else:
+        model = initialise(key, draw_corpus, dim, step_size, embed=embed)
+        problem = attention(*model[1:])
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    problem = attention(after, corpus)
     first = beginning(problem)
     if point is not None:
         begun = (point.origin_log_time > 0) | (point.own_log_time > 0)
@@ -187,12 +196,15 @@ def run_trial(
         settings=settings.flow,
     )
     tolerance = settings.late_flow_tolerance
-    return _evaluate(before, after, problem, stage, step_size, embed, tolerance)
+    found = _evaluate(problem, stage, tolerance)
+    if model is None:
+        return found
+    return _with_alignment(found, *model, step_size, embed)
 
 
 def initialise(
     key: Key[Array, ""],
-    draw_corpus: Callable[[Key[Array, ""]], Corpus],
+    draw_corpus: Callable[[Key[Array, ""]], Any],
     dim: Float[Scalar, ""] | float,
     step_size: Float[Scalar, ""] | float,
     *,
@@ -219,37 +231,43 @@ def initialise(
     return before, after, corpus
 
 
-def _evaluate(
+def _with_alignment(
+    trial: Trial,
     before: Parameters,
     after: Parameters,
-    problem: Problem,
-    stage: Stage,
+    corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
-    embed: Embed = embedding_step,
-    tolerance: float = TOLERANCE,
+    embed: Embed,
 ) -> Trial:
+    """Add what the step on E wrote along v."""
+    values, important = after.embeddings @ after.head, important_tokens(corpus)
+    number = jnp.maximum(important.sum(), 1).astype(values.dtype)
+    mean = jnp.sum(jnp.where(important, _largest(values), 0.0)) / number
+    found = dataclasses.replace(trial, alignment=mean)
+    if embed is not embedding_step:
+        return found
+    error = alignment_error(before, after, corpus, step_size)
+    return dataclasses.replace(found, alignment_error=error)
+
+
+def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> Trial:
     """Evaluate a trial at the end of the last stage of its flow."""
     corpus, flow, query = problem.corpus, stage.flow, stage.point.query
-    values = after.embeddings @ after.head
     found = certify_stage(problem, stage, tolerance=tolerance)
     margin, late = found.ending.margin, found.ending.late
-    important = important_tokens(corpus)
-    number = jnp.maximum(important.sum(), 1).astype(values.dtype)
+    dtype, unknown = query.dtype, jnp.full((), jnp.nan, query.dtype)
     # Without p_mm there is no direction to compare with; of an E whose squared norm
     # overflows nothing is known.
     known = (margin.norm > 0) & jnp.isfinite(margin.norm)
-    known = jnp.where(known, 1.0, jnp.nan).astype(values.dtype)
-    sound = jnp.isfinite(jnp.sum(after.embeddings**2))
-    lemma_error = jnp.full((), jnp.nan, values.dtype)
-    if embed is embedding_step:
-        lemma_error = alignment_error(before, after, corpus, step_size)
+    known = jnp.where(known, 1.0, jnp.nan).astype(dtype)
+    sound = jnp.isfinite(jnp.sum(problem.rows**2))
     path_errors = jax.vmap(direction_error, (0, None))(
         flow.path_query, margin.direction
     )
     return Trial(
         status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
-        alignment_error=lemma_error,
-        alignment=jnp.sum(jnp.where(important, _largest(values), 0.0)) / number,
+        alignment_error=unknown,
+        alignment=unknown,
         important_selected=mean_coverage(found.coverage, corpus),
         positive_selected=found.positive,
         negative_selected=found.negative,
@@ -260,7 +278,7 @@ def _evaluate(
         late_flow_residual=found.late_flow_residual,
         inactive_pair_bound=found.inactive_pair_bound,
         history_change=late.history_change,
-        tied_share=corpus.mean(stage.ties.tied.astype(values.dtype)),
+        tied_share=corpus.mean(stage.ties.tied.astype(dtype)),
         unselected_effect=_unselected_effect(stage, found.ending.selected),
         max_margin_norm=margin.norm,
         duality_gap=margin.gap,

@@ -61,17 +61,21 @@ def certify_descent(
     """
     query = jnp.asarray(query)
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
-    log_time = jnp.log1p(time)
-    flow = Flow(
+    flow = arrived(query, jnp.log1p(time))
+    end = ending(problem, query, flow.log_time, earlier_query)
+    return certificate_of(problem, flow, end, step_size=step_size)
+
+
+def arrived(query: Float[Array, " dim"], log_time: Float[Scalar, ""]) -> Flow:
+    """Describe a flow that was followed elsewhere by its end."""
+    return Flow(
         query=query,
         log_time=log_time,
         status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
-        num_steps=jnp.asarray(steps, jnp.int32),
+        num_steps=jnp.asarray(0, jnp.int32),
         num_rejected=None,
         path_log_times=jnp.zeros((0,), query.dtype),
         path_query=jnp.zeros((0, len(query)), query.dtype),
         earlier_log_time=log_time,
         earlier_query=query,
     )
-    end = ending(problem, query, log_time, earlier_query)
-    return certificate_of(problem, flow, end, step_size=step_size)

@@ -27,10 +27,12 @@ from ..checks import BadInput, whole
 from ..data.corpus import Corpus
 from ..data.synthetic import independent_tokens, multi_class, several_relevant
 from ..model.step import Embed, embedding_step, embedding_steps
+from ..problem import Problem
 from ..trial import Trial
 
-Draw: TypeAlias = Callable[..., Corpus]
-"""A family of data: (key, **settings) → corpus."""
+Draw: TypeAlias = Callable[..., Corpus | Problem]
+"""A family of data: (key, **settings) → corpus, or a problem with its start, in which d
+and η₀ have no meaning."""
 
 _SIZES = {"sequences": (200,), "length": (8,), "relevant": (8,), "irrelevant": (48,)}
 FAMILIES: dict[str, tuple[Draw, dict[str, tuple]]] = {
@@ -398,6 +400,14 @@ class Grid:
         rows = itertools.product(*(self.axes[name] for name in names))
         return [tuple(zip(names, row, strict=True)) for row in rows]
 
+    def coordinates(self, shape: Shape) -> int:
+        """Return the number of coordinates of what is trained."""
+        found = self._drawn(shape)
+        if isinstance(found, Problem):
+            return len(found.start)
+        # Those of `gaussian_reduced`.
+        return found.vocabulary + 1 + (found.classes or 1)
+
     def bags(self, shape: Shape, values: Iterable[float] | None = None) -> Corpus:
         """Return the shapes of a corpus without computing it.
 
@@ -411,10 +421,16 @@ class Grid:
         Raises:
             BadInput: settings that the family refuses, or no corpus.
         """
+        found = self._drawn(shape, values)
+        return found.corpus if isinstance(found, Problem) else found
+
+    def _drawn(
+        self, shape: Shape, values: Iterable[float] | None = None
+    ) -> Corpus | Problem:
         first = next(iter(self._corners())) if values is None else values
         draw = self.cell(shape, *first, 1.0, 1.0, 0).draw
         found = jax.eval_shape(lambda seed: draw(jax.random.key(seed)), 0)
-        if not isinstance(found, Corpus):
+        if not isinstance(found, Corpus | Problem):
             raise BadInput(f"{label(self.draw)} gives no Corpus: wanted (key) → Corpus")
         return found
 

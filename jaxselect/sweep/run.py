@@ -72,10 +72,7 @@ def lane_kinds(
     numbers = tuple(
         kind("int32" if name == "seed" else grid.precision) for name in grid.traced
     )
-    bags = grid.bags(shape)
-    # The coordinates of `gaussian_reduced`.
-    axes = bags.vocabulary + 1 + (bags.classes or 1)
-    query = jax.ShapeDtypeStruct((*batch, axes), grid.precision)
+    query = jax.ShapeDtypeStruct((*batch, grid.coordinates(shape)), grid.precision)
     times, flags = [kind(grid.precision)] * 2, [kind("bool")] * 2
     return *numbers, query, *times, *flags, kind("int32")
 
