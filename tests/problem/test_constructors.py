@@ -1,6 +1,10 @@
-"""Given features, key-query matrices and next tokens, against independent methods."""
+"""Given features, key-query matrices and next tokens, against independent methods.
+
+The laws are those of mathematics, section 8.
+"""
 
 import inspect
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -257,3 +261,11 @@ def test_bad_input_is_one_line(case):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_recipe_of_other_models_runs_as_it_stands(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "vary.md").read_text()
+    _, part = text.split("## Other models")
+    exec(part.split("```python\n")[1].split("```")[0], {})
+    first, *table, last = capsys.readouterr().out.splitlines()
+    assert first == "SELECTED (5, 3)" and len(table) == 7 and last == "TIED"
