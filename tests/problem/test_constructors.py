@@ -22,6 +22,7 @@ from jaxselect import (
 )
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import certify
+from jaxselect.model.curvature import query_curvature, score_curvature
 from tests.problem.independent import (
     Model,
     differences,
@@ -30,6 +31,7 @@ from tests.problem.independent import (
     shortest,
     weight_itself,
 )
+from tests.tolerances import assert_close
 
 TIGHT = FlowSettings(atol=1e-9)
 SEQUENCES, WIDTH, DIM = 5, 4, 6
@@ -135,6 +137,9 @@ def test_there_are_no_more_coordinates_than_positions():
     problem = key_query(wide, queries, values, labels, start=start)
     assert problem.rows.shape[1] <= 3 * 2 + 1
     np.testing.assert_allclose(problem.lift(problem.start), start, atol=1e-12)
+    # ‖W‖ is that of its coordinates: a flow to a norm ends there.
+    size = np.linalg.norm(problem.start)
+    np.testing.assert_allclose(size, np.linalg.norm(start), rtol=1e-12)
     rows = np.einsum("itd,ie->itde", wide, queries).reshape(6, 20, 15)
     np.testing.assert_allclose(problem.lift_direction(problem.rows), rows, atol=1e-12)
 
@@ -188,6 +193,22 @@ def test_classes_are_values_of_several_columns():
     query = np.random.default_rng(5).normal(size=DIM)
     ends = [early(each.starting_at(jnp.asarray(query))).query for each in (one, other)]
     np.testing.assert_allclose(*ends, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [(), (3,)])
+def test_curvature_by_entries_is_that_by_tokens(classes):
+    features, _, _, labels, mask = draws(6)
+    values = np.random.default_rng(7).normal(size=(SEQUENCES, WIDTH, *classes))
+    labels = np.arange(SEQUENCES) % 3 if classes else labels
+    problem = cross_attention(features, values, labels, mask=mask)
+    query = jnp.asarray(np.random.default_rng(8).normal(size=DIM))
+    logits = problem.logits(problem.scores(query))
+    bags = logits, problem.values, problem.corpus
+    assert problem.corpus.vocabulary**2 > 16 * problem.corpus.tokens.size
+    found = jax.jit(query_curvature)(problem.rows, *bags)
+    gradient, jacobian = jax.jit(score_curvature)(*bags)
+    assert_close(found[0], gradient @ problem.rows)
+    assert_close(found[1], problem.rows.T @ jacobian @ problem.rows)
 
 
 def test_a_sweep_over_seeds_is_a_batch_of_problems():
