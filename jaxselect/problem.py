@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .checks import BadInput, is_array, shown
+from .compilation import full_precision
 from .data.corpus import Corpus
 from .model.parameters import Frame, Parameters, check_problem, frame
 
@@ -52,6 +53,7 @@ class Problem(eqx.Module):
         """Entries of bags of positive weight."""
         return self.corpus.present
 
+    @full_precision
     def scores(self, query: Float[Array, " dim"]) -> Float[Array, " vocabulary"]:
         """Compute A θ."""
         return self.rows @ query
@@ -66,12 +68,14 @@ class Problem(eqx.Module):
         """Replace θ_0."""
         return dataclasses.replace(self, start=query)
 
+    @full_precision
     def coordinates(
         self, vectors: Float[Array, "*points ambient"]
     ) -> Float[Array, "*points dim"]:
         """Compute Fᵀx for vectors x of the model."""
         return self._frame.coordinates(vectors)
 
+    @full_precision
     def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
         """Compute what is trained from coordinates of points of a flow.
 
@@ -87,6 +91,7 @@ class Problem(eqx.Module):
         """
         return self._shaped(self._frame.lift_points(points))
 
+    @full_precision
     def lift_direction(
         self, vectors: Float[Array, "*points dim"]
     ) -> Float[Array, "..."]:
@@ -104,6 +109,7 @@ class Problem(eqx.Module):
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
 
 
+@full_precision
 def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     """Make the problem of the paper's model: rows E, values E v, θ = p.
 

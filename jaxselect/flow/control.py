@@ -136,7 +136,11 @@ def _log_force(
     logits: Float[Array, "sequences width"],
     values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
-) -> tuple[Float[Array, "sequences width"], ...]:
+) -> tuple[
+    Float[Array, "sequences width"],
+    Float[Array, "sequences width"],
+    Float[Array, "sequences 1"],
+]:
     """Compute the logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
     attention = attend_bags(logits, values, corpus)
     weights = jnp.exp(attention.log_weights)

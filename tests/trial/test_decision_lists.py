@@ -57,12 +57,12 @@ def ends(values, scores, corpus, rule):
     size = len(values)
     rows = jnp.concatenate([jnp.eye(size), values[:, None]], axis=1)
     head = jnp.zeros(size + 1).at[-1].set(1.0)
-    begin = Parameters(rows, jnp.zeros(size + 1), head)
+    begin = attention(Parameters(rows, jnp.zeros(size + 1), head), corpus)
 
     def one(scores):
         # Scores of an E whose rows are orthonormal but for their values along v.
         query = jnp.concatenate([scores, jnp.zeros(1)])
-        end = ending(attention(begin, corpus), query, jnp.zeros(()))
+        end = ending(begin, query, jnp.zeros(()))
         strength = end.late.strength.factor
         active = end.margin.active
         least = jnp.where(active, strength, jnp.inf).min()
