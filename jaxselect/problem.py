@@ -3,7 +3,7 @@
 An entry e of a bag X has the score a_e = A_e·θ + α_e and the value b_e, and attention
 q ∝ e^a over a bag has the output f = Σ_e q_e b_e. The flow of θ, its max-margin
 problem, its ties and its certificate depend on a model through rows A, offsets α,
-values b and labels alone (mathematics, section 8).
+values b and labels alone (mathematics, sections 3 and 3g).
 """
 
 import dataclasses

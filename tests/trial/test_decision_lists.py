@@ -146,8 +146,9 @@ def test_noise_bounds_no_value_of_the_wrong_sign():
     corpus = replace(corpus, weights=jnp.array([0.9, 0.1]))
     first = jnp.array([[True, False]] * 2)
     for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
-        values = jnp.array([value, value - 5.0])
-        strength = pair_strength(values, corpus, first).times_exp(jnp.zeros(()))
+        rows, one = jnp.array([[value], [value - 5.0]]), jnp.ones(1)
+        problem = attention(Parameters(rows, one, one), corpus)
+        strength = pair_strength(problem, first).times_exp(jnp.zeros(()))
         np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
 
 
