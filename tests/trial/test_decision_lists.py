@@ -19,6 +19,7 @@ from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
+from tests.valued import valued
 
 # Roundings of scores and strengths that are sums of some hundred terms.
 ROUNDING = 1e-9
@@ -146,8 +147,7 @@ def test_noise_bounds_no_value_of_the_wrong_sign():
     corpus = replace(corpus, weights=jnp.array([0.9, 0.1]))
     first = jnp.array([[True, False]] * 2)
     for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
-        rows, one = jnp.array([[value], [value - 5.0]]), jnp.ones(1)
-        problem = attention(Parameters(rows, one, one), corpus)
+        problem = valued(jnp.array([value, value - 5.0]), corpus)
         strength = pair_strength(problem, first).times_exp(jnp.zeros(()))
         np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
 
