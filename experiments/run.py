@@ -189,8 +189,9 @@ def _check(*sizes: int) -> Callable[..., Any]:
         seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
     ) -> ToleranceCheck:
         _, after, corpus = initialise(jax.random.key(seed), draw, dim, step_size)
-        flow = cls_flow(attention(after, corpus), until_norm=until_norm)
-        return tolerance_check(attention(after, corpus), flow, until_norm=until_norm)
+        problem = attention(after, corpus)
+        flow = cls_flow(problem, until_norm=until_norm)
+        return tolerance_check(problem, flow, until_norm=until_norm)
 
     return check
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, is_array, shown
+from .compilation import full_precision
 from .data.corpus import Corpus, from_bags, from_sequences, labels_among
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
 from .model.parameters import Frame, Parameters, check_problem, frame
@@ -60,6 +61,7 @@ class Problem(eqx.Module):
         """Entries of bags of positive weight."""
         return self.corpus.present
 
+    @full_precision
     def scores(self, query: Float[Array, " dim"]) -> Float[Array, " vocabulary"]:
         """Compute A θ."""
         return self.rows @ query
@@ -74,12 +76,14 @@ class Problem(eqx.Module):
         """Replace θ_0."""
         return dataclasses.replace(self, start=query)
 
+    @full_precision
     def coordinates(
         self, vectors: Float[Array, "*points ambient"]
     ) -> Float[Array, "*points dim"]:
         """Compute Fᵀx for vectors x of the model."""
         return self._frame.coordinates(vectors)
 
+    @full_precision
     def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
         """Compute what is trained from coordinates of points of a flow.
 
@@ -95,6 +99,7 @@ class Problem(eqx.Module):
         """
         return self._shaped(self._frame.lift_points(points))
 
+    @full_precision
     def lift_direction(
         self, vectors: Float[Array, "*points dim"]
     ) -> Float[Array, "..."]:
@@ -112,6 +117,7 @@ class Problem(eqx.Module):
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
 
 
+@full_precision
 def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     """Make the problem of the paper's model: rows E, values E v, θ = p.
 
@@ -151,6 +157,7 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     )
 
 
+@full_precision
 def cross_attention(
     features: ArrayLike,
     values: ArrayLike,
@@ -195,6 +202,7 @@ def cross_attention(
     return _problem(rows, start, values, corpus, rows.shape[1:])
 
 
+@full_precision
 def key_query(
     features: ArrayLike,
     queries: ArrayLike,
@@ -245,6 +253,7 @@ def key_query(
     return _problem(rows, start, values, corpus, shape)
 
 
+@full_precision
 def next_token(
     contexts: Sequence[ArrayLike],
     targets: ArrayLike,

@@ -36,6 +36,7 @@ from jaxselect.text.reviews import fingerprint
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+PROBLEM = attention(START, BAGS)
 KEY = jax.random.key(0)
 PAIRS = jnp.zeros((3, 3), bool).at[0, 2].set(True)
 CHOSEN = jnp.array([[True, False], [True, False]])
@@ -95,6 +96,9 @@ def altered(record, name, value):
 
 
 WRONG = {
+    "parameters in the place of a problem": lambda: bare(jaxselect.cls_flow)(START),
+    "a corpus to end on": lambda: bare(jaxselect.ending)(BAGS, jnp.ones(3), 1.0),
+    "a list to resolve": lambda: bare(jaxselect.resolve_limit)([START, BAGS]),
     "a list as corpus of the step": lambda: step(bags=[[0]]),
     "corpus and parameters exchanged": lambda: flow(BAGS, START),
     "a list as step size": lambda: step(size=[1.0]),
@@ -117,9 +121,7 @@ WRONG = {
         KEY, vocabulary=3, dim=[3.0]
     ),
     "a corpus is no way to draw one": lambda: trial(BAGS),
-    "p in two axes": lambda: bare(jaxselect.ending)(
-        attention(START, BAGS), jnp.eye(3), 1.0
-    ),
+    "p in two axes": lambda: bare(jaxselect.ending)(PROBLEM, jnp.eye(3), 1.0),
     "a number of sequences": lambda: bare(jaxselect.from_sequences)(
         3, [1], vocabulary=3
     ),
@@ -132,11 +134,11 @@ WRONG = {
     "a tolerance below zero": lambda: jaxselect.FlowSettings(rtol=-1e-6),
     "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
     "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
-        attention(START, BAGS), None, tolerance=2e-3
+        PROBLEM, None, tolerance=2e-3
     ),
     "no step": lambda: jaxselect.FlowSettings(max_steps=0),
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
-    "a path of no point": lambda: search_path(attention(START, BAGS), points=0),
+    "a path of no point": lambda: search_path(PROBLEM, points=0),
     "a step that is NaN": lambda: step(size=NAN),
     "a step uphill": lambda: step(size=-1.0),
     "a rate of a step uphill": lambda: jaxselect.rates(START, BAGS, -1.0),

@@ -48,7 +48,17 @@ def on_the_way(start, corpus):
     return flow.log_time + jnp.sum(jnp.where(known, flow.path_query, 0.0))
 
 
+def there_and_back(start, corpus):
+    """From a space of more axes to its few coordinates."""
+    pad = lambda x: jnp.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, 3)])  # noqa: E731
+    wide = jax.tree.map(pad, start)
+    problem = attention(wide, corpus)
+    query = problem.coordinates(wide.query)
+    return problem.scores(query), problem.lift(query), problem.lift_direction(query)
+
+
 PROGRAMS = {
+    "coordinates": there_and_back,
     "step": lambda start, corpus: embedding_step(start, corpus, 50.0),
     "velocity": lambda start, corpus: velocity(
         attention(start, corpus), 1.0, start.query

@@ -1,4 +1,7 @@
-"""Entry points refuse tokens of another vocabulary, and labels that suit no head."""
+"""Entry points refuse tokens of another vocabulary, and labels that suit no head.
+
+Those that take a problem leave labels and parameters to what makes one.
+"""
 
 from dataclasses import replace
 
@@ -13,29 +16,28 @@ from jaxselect.convergence import tolerance_check
 from jaxselect.flow.crossing import search_path
 from jaxselect.flow.joint import joint_flow
 from jaxselect.problem import attention
-from jaxselect.trial import beginning
 from tests.tolerances import assert_close
 
 CORPUS = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
 START = jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.arange(5.0))
 FEWER = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.ones(3))
-FLOW = jax.jit(
-    lambda: jaxselect.cls_flow(attention(START, CORPUS), until_log_time=1.0)
-)()
+PROBLEM = attention(START, CORPUS)
+FLOW = jax.jit(lambda: jaxselect.cls_flow(PROBLEM, until_log_time=1.0))()
 DOORS = {
+    "attention": attention,
     "embedding_step": lambda *given: jaxselect.embedding_step(*given, 1.0),
     "embedding_steps": lambda *given: jaxselect.embedding_steps(2)(*given, 1.0),
-    "cls_flow": jaxselect.cls_flow,
     "joint_flow": lambda *given: joint_flow(*given, until_log_time=1.0),
-    "search_path": search_path,
-    "flow_to_end": lambda *given: jaxselect.flow_to_end(
-        *given, beginning(given[0]), until_norm=10.0
-    ),
-    "ending": lambda *given: jaxselect.ending(*given, given[0].query, 1.0),
-    "certify": lambda *given: jaxselect.certify(*given, FLOW),
-    "resolve_limit": jaxselect.resolve_limit,
     "rates": lambda *given: jaxselect.rates(*given, 1.0),
-    "tolerance_check": lambda *given: tolerance_check(*given, FLOW),
+}
+ENGINE = {
+    "cls_flow": jaxselect.cls_flow,
+    "search_path": search_path,
+    "flow_to_end": lambda given: jaxselect.flow_to_end(given, until_norm=10.0),
+    "ending": lambda given: jaxselect.ending(given, given.start, 1.0),
+    "certify": lambda given: jaxselect.certify(given, FLOW),
+    "resolve_limit": jaxselect.resolve_limit,
+    "tolerance_check": lambda given: tolerance_check(given, FLOW),
 }
 
 
@@ -43,6 +45,21 @@ DOORS = {
 def test_another_vocabulary_is_refused(name):
     with pytest.raises(BadInput, match=r"3 tokens .* vocabulary of 5: wanted"):
         DOORS[name](FEWER, CORPUS)
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_rows_of_another_vocabulary_are_refused(name):
+    other = replace(PROBLEM, rows=PROBLEM.rows[:3])
+    with pytest.raises(BadInput, match="3 rows beside 5 tokens: wanted one row"):
+        ENGINE[name](other)
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_entries_of_other_bags_are_refused(name):
+    names = ("offsets", "values", "offset_errors")
+    other = replace(PROBLEM, **{name: getattr(PROBLEM, name)[:1] for name in names})
+    with pytest.raises(BadInput, match=r"offsets .*: wanted the shape \(2, 3\)"):
+        ENGINE[name](other)
 
 
 @pytest.mark.parametrize("name", DOORS)

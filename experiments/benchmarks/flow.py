@@ -29,7 +29,6 @@ from experiments.common.numbers import num
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
-from jaxselect.problem import attention
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
 """Mean |E_sᵀv| of the important tokens after the step: from no step to a huge one."""
@@ -86,6 +85,7 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
 
     from jaxselect.flow.cls import cls_flow, direction_error
     from jaxselect.margin.certificate import certify
+    from jaxselect.problem import attention
 
     rivals: dict[str, Callable] = {"scipy BDF": scipy_implicit}
     if shape is SMALL:
@@ -102,13 +102,12 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
     compiled: Any = None
     for gamma in GAMMAS:
         start, corpus = instance(shape, dim, gamma, settings.seed)
+        problem = attention(start, corpus)
         if compiled is None:
-            compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
-        flow, seconds = timed(to_norm(compiled, start, corpus), 1e6, settings.repeats)
+            compiled = jax.jit(cls_flow).lower(problem, until_norm=1e6).compile()
+        flow, seconds = timed(to_norm(compiled, problem), 1e6, settings.repeats)
         # All are held against the max-margin solution of our flow's selection.
-        wanted = jax.jit(certify)(
-            attention(start, corpus), flow
-        ).ending.margin.direction
+        wanted = jax.jit(certify)(problem, flow).ending.margin.direction
         found: dict[str, Any] = {
             "jaxselect": {
                 "steps": int(flow.num_steps),
@@ -143,14 +142,16 @@ def huge(seed: int) -> list[dict]:
     import jax
 
     from jaxselect.flow.cls import FlowStatus, cls_flow
+    from jaxselect.problem import attention
 
     records: list[dict] = []
     compiled: Any = None
     for gamma in GAMMAS:
         start, corpus = instance(HUGE, 8192.0, gamma, seed)
+        problem = attention(start, corpus)
         if compiled is None:
-            compiled = jax.jit(cls_flow).lower(start, corpus, until_norm=1e6).compile()
-        flow, seconds = timed(to_norm(compiled, start, corpus), 1e6, 1)
+            compiled = jax.jit(cls_flow).lower(problem, until_norm=1e6).compile()
+        flow, seconds = timed(to_norm(compiled, problem), 1e6, 1)
         theirs = scipy_implicit(start, corpus)
         status = FlowStatus(int(flow.status)).name
         ours = {
@@ -178,9 +179,9 @@ def huge(seed: int) -> list[dict]:
     return records
 
 
-def to_norm(compiled: Callable, start: Any, corpus: Any) -> Callable[[float], Any]:
+def to_norm(compiled: Callable, problem: Any) -> Callable[[float], Any]:
     """A compiled flow as a function of the norm at which it ends."""
-    return lambda norm: compiled(start, corpus, until_norm=norm)
+    return lambda norm: compiled(problem, until_norm=norm)
 
 
 def timed(run: Callable, argument: Any, repeats: int) -> tuple[Any, float]:
@@ -238,14 +239,16 @@ def as_accurate(start: Any, corpus: Any) -> dict:
     import jax
 
     from jaxselect.flow.cls import FlowSettings, cls_flow
+    from jaxselect.problem import attention
 
     log_times = np.geomspace(0.1, 1e5, 64)
     follow = jax.jit(cls_flow, static_argnames="settings")
+    problem = attention(start, corpus)
 
     def path(tolerance: float) -> np.ndarray:
         settings = FlowSettings(rtol=tolerance, atol=tolerance, max_steps=2**16)
         bounds = {"until_norm": 1e6, "path_log_times": jax.numpy.asarray(log_times)}
-        return np.asarray(follow(start, corpus, **bounds, settings=settings).path_query)
+        return np.asarray(follow(problem, **bounds, settings=settings).path_query)
 
     exact = path(REFERENCE)
     ours = error(path(FlowSettings().rtol), exact)
@@ -283,8 +286,9 @@ def scipy_implicit(
     from scipy import integrate
 
     from jaxselect.flow import cls
+    from jaxselect.problem import attention
 
-    rotation, problem = cls.aligned(start, corpus, jnp.asarray(jnp.inf))
+    rotation, problem = cls.aligned(attention(start, corpus), jnp.asarray(jnp.inf))
 
     @jax.jit
     def field(r: Any, query: Any) -> Any:
@@ -344,8 +348,9 @@ def diffrax_implicit(start: Any, corpus: Any, *, method: str, repeats: int) -> d
     import jax.numpy as jnp
 
     from jaxselect.flow import cls
+    from jaxselect.problem import attention
 
-    rotation, problem = cls.aligned(start, corpus, jnp.asarray(1e6))
+    rotation, problem = cls.aligned(attention(start, corpus), jnp.asarray(1e6))
     outcomes: dict[str, dict] = {}
     for finder in FINDERS:
         run = _diffrax_program(method, finder)

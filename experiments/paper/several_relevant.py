@@ -144,8 +144,9 @@ def followed(
     )
     start = gaussian_reduced(model, vocabulary=corpus.vocabulary, dim=dim)
     after = embedding_step(start, corpus, step_size)
-    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
-    end = certify(attention(after, corpus), flow)
+    problem = attention(after, corpus)
+    flow = cls_flow(problem, until_norm=settings.until_norm)
+    end = certify(problem, flow)
     relevant = important_tokens(corpus)[corpus.tokens] & corpus.present
     hit = (end.ending.selected & relevant).any(axis=1)
     missed = (~end.ending.selected & relevant).any(axis=1)

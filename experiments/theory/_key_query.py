@@ -38,15 +38,16 @@ def compare_flows(
         selection.
     """
     begun = Parameters(after.embeddings, start @ after.query, after.head)
+    problem = attention(begun, corpus)
     flow = cls_flow(
-        attention(begun, corpus),
+        problem,
         until_log_time=marks[-1],
         path_log_times=marks,
         settings=TIGHT,
     )
     derived = key_query_of(start, after.query, flow.path_query[0])
     straight = direct(after, corpus, start, marks[0])
-    end = ending(attention(begun, corpus), flow.query, flow.log_time)
+    end = ending(problem, flow.query, flow.log_time)
     rank_one = jnp.outer(end.margin.direction, after.query).ravel()
 
     def look(query: jax.Array) -> tuple[jax.Array, ...]:

@@ -95,11 +95,9 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         log_time: jax.Array,
         query: jax.Array,
     ) -> tuple[jax.Array, ...]:
-        here = Parameters(rows, query, head)
-        exponent, _ = local_exponents(
-            attention(here, corpus), direction, log_time, query
-        )
-        heading = velocity(attention(here, corpus), log_time, query) / pace
+        here = attention(Parameters(rows, query, head), corpus)
+        exponent, _ = local_exponents(here, direction, log_time, query)
+        heading = velocity(here, log_time, query) / pace
         return (
             jnp.linalg.norm(query),
             direction_error(query, direction),

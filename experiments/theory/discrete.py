@@ -329,8 +329,10 @@ def stable_steps(
         eigenvalue of ∂²L/∂p².
     """
     values = after.embeddings @ after.head
-    scores = after.embeddings @ query
-    gradient, jacobian = score_curvature(scores, values, corpus, log_time)
+    logits = corpus.logits(after.embeddings @ query)
+    gradient, jacobian = score_curvature(
+        logits, corpus.gather(values), corpus, log_time
+    )
     hessian = -after.embeddings.T @ jacobian @ after.embeddings
     largest = jnp.linalg.eigvalsh(hessian)[-1]
     steep = jnp.linalg.norm(gradient @ after.embeddings)

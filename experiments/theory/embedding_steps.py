@@ -122,8 +122,9 @@ def outcome(
     important = important_tokens(corpus)
     weights = jnp.exp(attend_corpus(scores, values, corpus).log_weights)
     rest = jnp.sum(jnp.where(important[corpus.tokens], 0.0, weights), axis=1)
-    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
-    found = certify(attention(after, corpus), flow)
+    problem = attention(after, corpus)
+    flow = cls_flow(problem, until_norm=settings.until_norm)
+    found = certify(problem, flow)
     margin = found.ending.margin
     size = jnp.linalg.norm(after.query) * margin.norm
     return {

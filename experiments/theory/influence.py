@@ -167,9 +167,8 @@ def error_constant(
     Part of it may be history, so the flow is followed; NaN where it selects otherwise.
     """
     thinned, _ = weighted(corpus, share, "token")
-    resolved = resolve_limit(
-        attention(embedding_step(before, thinned, step_size), thinned)
-    )
+    after = embedding_step(before, thinned, step_size)
+    resolved = resolve_limit(attention(after, thinned))
     same = jnp.all(resolved.selected == chosen)
     return jnp.where(same, resolved.late.error_constant, jnp.nan)
 

@@ -218,8 +218,9 @@ def certified_end(
     until: float, after: Parameters, corpus: Corpus
 ) -> tuple[jax.Array, ...]:
     """Scores, values, log-time, whether certified, and vᵀp_mm of the flow of p."""
-    flow = cls_flow(attention(after, corpus), until_norm=until)
-    found = certify(attention(after, corpus), flow)
+    problem = attention(after, corpus)
+    flow = cls_flow(problem, until_norm=until)
+    found = certify(problem, flow)
     scores, values = after.embeddings @ flow.query, after.embeddings @ after.head
     sound = jnp.isin(found.status, jnp.array(CERTIFIED))
     return (

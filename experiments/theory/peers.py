@@ -247,10 +247,11 @@ def one_query() -> list[Row]:
     )
     descended = jax.jit(normalised)(bags[..., :2], bags[..., 2])
     size = float(jnp.linalg.norm(descended))
-    flow = jax.jit(cls_flow)(attention(model, corpus), until_norm=size)
+    problem = attention(model, corpus)
+    flow = jax.jit(cls_flow)(problem, until_norm=size)
     # Far beyond their last step, where the limit is certified.
-    far = jax.jit(cls_flow)(attention(model, corpus), until_norm=1e4)
-    found = jax.jit(certify)(attention(model, corpus), far)
+    far = jax.jit(cls_flow)(problem, until_norm=1e4)
+    found = jax.jit(certify)(problem, far)
     status = TrialStatus(found.status.item()).name
     limit = found.ending.margin.direction
     late = np.rad2deg(float(found.ending.late.error_constant) / size)

@@ -140,8 +140,9 @@ def one(
     counted = foreseen(corpus, importance(corpus), step_size)
     slots = counted.selected.argmax(axis=1)
     pair = corpus.at(corpus.tokens, slots)[:, None], corpus.tokens
-    flow = cls_flow(attention(after, corpus), until_norm=settings.until_norm)
-    found = certify(attention(after, corpus), flow)
+    problem = attention(after, corpus)
+    flow = cls_flow(problem, until_norm=settings.until_norm)
+    found = certify(problem, flow)
     end, active = found.ending, found.ending.margin.active
     lead = score_differences(after.embeddings @ end.late.offset)
     duals = jnp.where(active, end.late.strength.times_exp(-lead), 0.0)

@@ -108,16 +108,15 @@ def path(settings: Settings, seed: jax.Array) -> dict[str, jax.Array]:
     """One seed: errors, norms and exponents along the flow, and the prediction."""
     before, corpus = settings.problem.draw(seed, settings.dim)
     after = embedding_step(before, corpus, settings.step_size)
-    resolved = resolve_limit(attention(after, corpus))
+    problem = attention(after, corpus)
+    resolved = resolve_limit(problem)
     times = jnp.geomspace(1.0, 1e5, settings.points)
-    flow = cls_flow(attention(after, corpus), until_log_time=1e5, path_log_times=times)
+    flow = cls_flow(problem, until_log_time=1e5, path_log_times=times)
     direction = resolved.margin.direction
-    by_norm, by_time = jax.vmap(partial(local_exponents, after, corpus, direction))(
-        attention(times, flow.path_query)
+    by_norm, by_time = jax.vmap(partial(local_exponents, problem, direction))(
+        times, flow.path_query
     )
-    to_go = jax.vmap(partial(excess_loss, after, corpus, resolved.selected))(
-        flow.path_query
-    )
+    to_go = jax.vmap(partial(excess_loss, problem, resolved.selected))(flow.path_query)
     return {
         "log_times": times,
         "norms": jax.vmap(jnp.linalg.norm)(flow.path_query),

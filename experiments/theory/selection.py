@@ -122,9 +122,8 @@ def one(
     late = log_weight(flow.query)
     missed = late < jnp.log(0.5)
     weights = jnp.where(missed, 0.0, corpus.weighted(jnp.ones_like(late)))
-    found = certify(
-        attention(start, dataclasses.replace(corpus, weights=weights)), flow
-    )
+    left = dataclasses.replace(corpus, weights=weights)
+    found = certify(attention(start, left), flow)
     slope = (rows @ found.ending.late.growth)[corpus.tokens]
     other = jnp.where(corpus.present & ~decides, slope, -jnp.inf).max(axis=1)
     behind = other - jnp.where(decides, slope, -jnp.inf).max(axis=1)

@@ -177,11 +177,10 @@ def selection_time(
     """Log-time to selection, its `CrossingStatus`; not selected counts as the end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
-    resolved = resolve_limit(attention(after, corpus), settings=RATES)
-    marks = [selection_event(attention(after, corpus), resolved.selected)]
-    (selection,) = last_crossings(
-        attention(after, corpus), resolved.path, marks, settings=RATES.flow
-    )
+    flowing = attention(after, corpus)
+    resolved = resolve_limit(flowing, settings=RATES)
+    marks = [selection_event(flowing, resolved.selected)]
+    (selection,) = last_crossings(flowing, resolved.path, marks, settings=RATES.flow)
     return jnp.minimum(selection.log_time, RATES.until_log_time), selection.status
 
 

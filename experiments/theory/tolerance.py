@@ -264,10 +264,9 @@ def lane(atol: float, grid: Grid, shape: Shape) -> Callable[..., ToleranceCheck]
 
     def checked(*numbers: jax.Array) -> ToleranceCheck:
         _, after, corpus, _ = start(grid, shape, *numbers)
-        flow = cls_flow(attention(after, corpus), until_norm=norm, settings=settings)
-        return tolerance_check(
-            attention(after, corpus), flow, until_norm=norm, settings=settings
-        )
+        problem = attention(after, corpus)
+        flow = cls_flow(problem, until_norm=norm, settings=settings)
+        return tolerance_check(problem, flow, until_norm=norm, settings=settings)
 
     return checked
 

@@ -139,7 +139,7 @@ def _log_force(
 ) -> tuple[
     Float[Array, "sequences width"],
     Float[Array, "sequences width"],
-    Float[Array, "sequences one"],
+    Float[Array, "sequences 1"],
 ]:
     """Compute the logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
     attention = attend_bags(logits, values, corpus)

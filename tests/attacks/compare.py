@@ -109,24 +109,24 @@ def claims(*problems):
 
 def _claim(rows, start, head, tokens, counts, labels, until_log_time, until_norm):
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=len(rows))
-    parameters = Parameters(rows, start, head)
+    problem = attention(Parameters(rows, start, head), corpus)
     flow = cls_flow(
-        attention(parameters, corpus),
+        problem,
         until_norm=until_norm,
         until_log_time=until_log_time,
         settings=SETTINGS,
     )
-    found = certify(attention(parameters, corpus), flow)
+    found = certify(problem, flow)
     end = found.ending
     return {
         "status": found.status,
         "flow_status": flow.status,
-        "query": flow.query,
+        "query": problem.lift(flow.query),
         "log_time": flow.log_time,
         "selected": end.selected,
         "active": end.margin.active,
-        "growth": end.late.growth,
-        "offset": end.late.offset,
+        "growth": problem.lift_direction(end.late.growth),
+        "offset": problem.lift(end.late.offset),
     }
 
 

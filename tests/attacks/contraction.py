@@ -22,7 +22,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
-from jaxselect.trial import STAGES, beginning, certify_stage, flow_to_end
+from jaxselect.trial import STAGES, certify_stage, flow_to_end
 
 from .forces import Lanes, lane, scaled, stacked
 from .literal_ties import Literal, NoRest
@@ -83,10 +83,9 @@ def claimed(*given, stages=STAGES):
 def _claimed(rows, start, head, tokens, counts, labels, stages):
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
     model = Parameters(rows, start, head)
-    stage = flow_to_end(
-        attention(model, corpus), beginning(model), until_norm=NORM, stages=stages
-    )
-    return model, corpus, stage, certify_stage(attention(model, corpus), stage)
+    problem = attention(model, corpus)
+    stage = flow_to_end(problem, until_norm=NORM, stages=stages)
+    return model, corpus, stage, certify_stage(problem, stage)
 
 
 @dataclass

@@ -17,6 +17,7 @@ KEY = jax.random.key(0)
 NAN, INF = float("nan"), float("inf")
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+PROBLEM = attention(START, BAGS)
 SIZES = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
 NO_NUMBERS = (-1, 0, 1.5, NAN, INF, "3", None, [3], 2**40)
 """None of these is a number of things that fits into memory."""
@@ -67,7 +68,7 @@ def calls() -> dict[str, Callable[[], Any]]:
     )
     step = partial_of(jaxselect.embedding_step, START, BAGS)
     vary(step, {}, "step_size", (INF, *NO_SCALARS))
-    flow = partial_of(jaxselect.cls_flow, START, BAGS)
+    flow = partial_of(jaxselect.cls_flow, PROBLEM)
     for bound in ("until_norm", "until_log_time"):
         vary(flow, {}, bound, NO_SCALARS)
     times = ([2.0, 1.0], [NAN], ["a"], 1.0, jnp.ones((2, 2)), [0.0, -1.0])
@@ -89,10 +90,10 @@ def partial_of(function: Callable, *arguments: Any) -> Callable:
 
 
 def _certify() -> dict[str, Callable[[], Any]]:
-    flow = jaxselect.cls_flow(attention(START, BAGS), until_norm=10.0)
+    flow = jaxselect.cls_flow(PROBLEM, until_norm=10.0)
     return {
         f"certify(tolerance={_short(value)})": partial(
-            jaxselect.certify, START, BAGS, flow, tolerance=value
+            jaxselect.certify, PROBLEM, flow, tolerance=value
         )
         for value in (-1.0, 0.0, NAN, INF, "1", None)
     }

@@ -16,12 +16,12 @@ START = jaxselect.Parameters(
 
 
 def test_what_is_timed_goes_to_the_norm_asked_for():
-    def flow(start, corpus, until_norm):
-        return start, corpus, jax.numpy.asarray(until_norm)
+    def flow(problem, until_norm):
+        return problem, jax.numpy.asarray(until_norm)
 
     for norm in (1e3, 1e6):
-        (start, corpus, end), seconds = timed(to_norm(flow, 1, 2), norm, 3)
-        assert (start, corpus, end.item()) == (1, 2, norm) and seconds > 0
+        (problem, end), seconds = timed(to_norm(flow, 1), norm, 3)
+        assert (problem, end.item()) == (1, norm) and seconds > 0
 
 
 def test_the_path_of_a_rival_is_a_path_of_the_flow():

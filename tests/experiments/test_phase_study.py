@@ -69,10 +69,11 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
     """By definition, at points of a path that ends: after them the end stays."""
     seen = []
 
-    def stood(after, corpus, **_):
-        query = 30 * jax.random.normal(jax.random.key(5), (4, len(after.query)))
-        path = jnp.full((len(MARKS), len(after.query)), jnp.inf).at[:3].set(query[:3])
-        seen.append((after, corpus, query))
+    def stood(problem, **_):
+        query = 30 * jax.random.normal(jax.random.key(5), (4, len(problem.start)))
+        path = jnp.full((len(MARKS), len(problem.start)), jnp.inf)
+        path = path.at[:3].set(query[:3])
+        seen.append((problem, query))
         return SimpleNamespace(path_query=path, query=query[3], status=jnp.asarray(0))
 
     monkeypatch.setattr(phases, "cls_flow", stood)
@@ -81,11 +82,12 @@ def test_weights_are_those_of_the_important_tokens_by_class(monkeypatch):
         path, end, _ = phases.weights_of(
             draw, CASE.shape, 0, jnp.array(1e6), jnp.array(10.0), 1e3
         )
-    after, corpus, points = seen[0]
+    problem, points = seen[0]
+    corpus = problem.corpus
     wanted = []
     for query in np.asarray(points):
         power = np.asarray(corpus.counts) * np.exp(
-            np.asarray(after.embeddings @ query)[np.asarray(corpus.tokens)]
+            np.asarray(problem.scores(query))[np.asarray(corpus.tokens)]
         )
         power /= power.sum(axis=1, keepdims=True)
         own = np.where(np.asarray(corpus.tokens) < 4, power, 0).sum(axis=1)

@@ -94,8 +94,10 @@ def test_the_path_is_the_flow_and_the_risk_falls_along_it():
 def end(size, start, corpus, change, weights):
     """A part of p and the log-time at ‖p‖ = 20, or at ties before, and the status."""
     moved = jax.tree.map(lambda x, dx: x + size * dx, start, change)
-    flow = cls_flow(attention(moved, corpus), until_norm=20.0, settings=TIGHT)
-    return jnp.stack([weights @ flow.query, flow.log_time]), flow.status
+    problem = attention(moved, corpus)
+    flow = cls_flow(problem, until_norm=20.0, settings=TIGHT)
+    part = weights @ problem.lift(flow.query)
+    return jnp.stack([part, flow.log_time]), flow.status
 
 
 @jax.jit
@@ -153,7 +155,7 @@ def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch
     monkeypatch.setattr(optx, "Newton", lambda *tolerances, **named: careless())
     parameters, corpus = problem()
     few = partial(cls_flow, settings=FlowSettings(max_steps=48))
-    follow = jax.jit(lambda to: few(parameters, corpus, until_norm=to))
+    follow = jax.jit(lambda to: few(attention(parameters, corpus), until_norm=to))
     flow = follow(10.0)
     assert abs(jnp.linalg.norm(flow.query) / 10 - 1) > 1e-6
     assert flow.status == FlowStatus.TIME_UNRESOLVED
@@ -176,17 +178,13 @@ def test_an_earlier_point_is_one_of_the_flow():
 
 def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     parameters, corpus = problem()
+    given = attention(parameters, corpus)
     with pytest.raises(BadInput, match="until_norm nan: wanted at least 0"):
-        cls_flow(attention(parameters, corpus), until_norm=jnp.nan)
+        cls_flow(given, until_norm=jnp.nan)
     with pytest.raises(BadInput, match="until_norm -1: wanted at least 0"):
-        cls_flow(attention(parameters, corpus), until_norm=-1.0)
+        cls_flow(given, until_norm=-1.0)
     with pytest.raises(BadInput, match="until_log_time 1: wanted at least from_log"):
-        cls_flow(
-            attention(parameters, corpus),
-            until_norm=9.0,
-            from_log_time=2.0,
-            until_log_time=1.0,
-        )
+        cls_flow(given, until_norm=9.0, from_log_time=2.0, until_log_time=1.0)
     fewer = Parameters(parameters.embeddings[1:], parameters.query, parameters.head)
     with pytest.raises(BadInput, match="11 tokens beside a corpus with a vocabulary"):
         cls_flow(attention(fewer, corpus), until_norm=10.0)

@@ -182,8 +182,8 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
         margin = max_margin(parameters.embeddings, competing_pairs(selected, corpus))
 
         def pace(mark, query, head):
-            here = Parameters(parameters.embeddings, query, head)
-            return velocity(attention(here, corpus), mark, query)
+            here = attention(Parameters(parameters.embeddings, query, head), corpus)
+            return here.lift_direction(velocity(here, mark, here.start))
 
         headings = jax.vmap(pace)(HEAD_PATH, flow.path_query, flow.path_head)[1:]
         return important_selected(selected, corpus), margin, headings

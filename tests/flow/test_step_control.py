@@ -70,7 +70,7 @@ def test_rounding_of_large_scores_is_granted_to_a_step_and_no_more():
 
     @jax.jit
     def kept(roundings):
-        problem = aligned(start, bags, jnp.array(jnp.inf))[1]
+        problem = aligned(attention(start, bags), jnp.array(jnp.inf))[1]
         # One axis of differences, along which p moves both scores alike.
         axis = problem.rows[0] / (problem.rows[0] @ problem.rows[0])
         begin, end, there = jnp.array(6.0), jnp.array(7.0), 1e6 * axis
@@ -159,9 +159,9 @@ def test_a_force_is_skipped_where_its_factors_change_places():
     """At a crossing weights do; in a bag of large values a weight and the residual."""
     bags = from_bags([[0, 1, 2]], [[1, 1, 1]], [1], vocabulary=3)
     first, second, even, both = np.array(
-        [[9.0, 0.0, 0.0], [0.0, 9.0, 0.0], [0.5, 0.0, -9.0], [9.0, 9.0, 0.0]]
+        [[[9.0, 0.0, 0.0]], [[0.0, 9.0, 0.0]], [[0.5, 0.0, -9.0]], [[9.0, 9.0, 0.0]]]
     )
-    values, large = np.array([1.0, 0.0, 0.0]), np.array([600.0, 0.0, 0.0])
+    values, large = np.array([[1.0, 0.0, 0.0]]), np.array([[600.0, 0.0, 0.0]])
     skips = jax.jit(skips_a_force)
     assert skips(first, second, values, bags)
     for before, after in ((first, first), (first, even), (even, second), (first, both)):

@@ -52,7 +52,7 @@ def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
 def _late_flow(start, bags, late_query, earlier_query):
     pairs = competing_pairs(jnp.asarray(CHOSEN), bags)
     margin = max_margin(start.embeddings, pairs)
-    given = start, bags, jnp.asarray(CHOSEN), pairs, margin
+    given = attention(start, bags), jnp.asarray(CHOSEN), pairs, margin
     known, read = limit(*given), limit(*given, late_query=late_query)
     seen = limit(*given, late_query=late_query, earlier_query=earlier_query)
     return pairs, margin, known, read, seen
@@ -96,7 +96,8 @@ def test_ties_that_are_not_at_rest_count():
     found = jax.tree.map(jnp.asarray, (pairs, margin, late))
     end = Ending(jnp.asarray(CHOSEN), *found)
     widths = jnp.array([0.2, 0.4])
-    given = start, bags, end, jnp.asarray(query), jnp.asarray(s), TOLERANCE
+    here = jnp.asarray(query), jnp.asarray(s)
+    given = attention(start, bags), end, *here, TOLERANCE
 
     @jax.jit
     def with_ties(moved, stiffness):
@@ -173,12 +174,12 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
         rows = jnp.concatenate([scores[:, None], values.reshape(7, -1)], axis=1)
         axes = jnp.eye(rows.shape[1])
         head = axes[1] if classes == 2 else axes[:, 1:]
-        strength = pair_strength(values, bags, chosen)
+        problem = attention(Parameters(rows, axes[0], head), bags)
+        strength = pair_strength(problem, chosen)
         force = strength.times_exp(gap - score_differences(scores))
         pairs = force.sum(axis=1) - force.sum(axis=0)
         exact = negative_gradient(scores, values, bags, gap).scores
-        start = Parameters(rows, axes[0], head)
-        bound = _gross_forces(start, bags, chosen, axes[0], gap).omitted
+        bound = _gross_forces(problem, chosen, axes[0], gap).omitted
         # A force moves a winner and a loser.
         return jnp.abs(exact - pairs).sum() / 2, bound
 
@@ -196,5 +197,6 @@ def test_a_steeper_log_slope_is_bounded_on_less():
     query, chosen = np.array([np.log(19.0), 0.0]), np.array([[True, False]])
     for loss, claimed in ((LOGISTIC, True), (POLYNOMIAL, False)):
         bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=loss)
-        bound = jax.jit(_gross_forces)(start, bags, chosen, query, 1.0).omitted
+        given = attention(start, bags), chosen, query, 1.0
+        bound = jax.jit(_gross_forces)(*given).omitted
         assert bool(np.isfinite(bound)) == claimed

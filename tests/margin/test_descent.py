@@ -26,6 +26,7 @@ from jaxselect.problem import attention
 BAGS = from_sequences([[0, 2, 2], [1, 3], [1, 4]], [1, -1, -1], vocabulary=5)
 ROWS = jnp.eye(5).at[4].set(0.75 * jnp.array([-1.0, -1.0, 1.0, 1.0, 0.0]))
 START = Parameters(ROWS, jnp.zeros(5), jnp.array([1.0, -2.0, 0.1, 0.0, 0.0]))
+PROBLEM = attention(START, BAGS)
 
 
 def risk(query):
@@ -46,7 +47,7 @@ def descend(query, steps, size):
 @jax.jit
 def certified(query, half, steps, size):
     return certify_descent(
-        attention(START, BAGS), query, steps=steps, step_size=size, earlier_query=half
+        PROBLEM, query, steps=steps, step_size=size, earlier_query=half
     )
 
 
@@ -100,7 +101,7 @@ def test_the_bound_holds_all_jumps_from_the_flow():
         return jax.lax.fori_loop(0, 20 * steps, once, (query, jnp.zeros(())))[1]
 
     end, time = found.ending, jnp.log1p(size * steps)
-    args = START, BAGS, end, query, time, TOLERANCE
+    args = PROBLEM, end, query, time, TOLERANCE
     with_jumps = jax.jit(lambda: perturbations(*args, step_size=size))()
     without = jax.jit(lambda: perturbations(*args))()
     bound = float(with_jumps.steps)

@@ -38,7 +38,8 @@ def in_numpy(function):
 @in_numpy
 def limit(start, corpus, selected, margin, late_query):
     pairs = competing_pairs(selected, corpus)
-    return library_limit(start, corpus, selected, pairs, margin, late_query=late_query)
+    problem = attention(start, corpus)
+    return library_limit(problem, selected, pairs, margin, late_query=late_query)
 
 
 @in_numpy
@@ -80,7 +81,7 @@ def direction_error(query, margin):
 def test_the_flow_ends_on_the_prediction(step_size):
     """Every margin, the norm, the constant: six digits or better, in every regime."""
     start, corpus, flow, selected, margin = late_problem(0, step_size)
-    late = limit(attention(start, corpus), selected, margin, flow.query)
+    late = limit(start, corpus, selected, margin, flow.query)
     assert late.status == LimitStatus.PREDICTED
     on_the_line = late.growth * flow.log_time + late.offset
     scores, predicted = (
@@ -119,6 +120,11 @@ def test_growth_is_that_of_the_max_margin_solution():
 
 
 @in_numpy
+def strength_of(start, corpus, selected):
+    return pair_strength(attention(start, corpus), selected)
+
+
+@in_numpy
 def growing(strength, start, offset):
     """c_k e^{−D_kᵀρ}."""
     scores = start.embeddings @ offset
@@ -127,9 +133,8 @@ def growing(strength, start, offset):
 
 def test_the_offset_makes_the_pair_strengths_duals():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
-    late = limit(attention(start, corpus), selected, margin, flow.query)
-    values = start.embeddings @ start.head
-    strength = jax.jit(pair_strength)(values, corpus, selected)
+    late = limit(start, corpus, selected, margin, flow.query)
+    strength = strength_of(start, corpus, selected)
     duals = np.where(margin.active, growing(strength, start, late.offset), 0.0)
     assert (duals >= 0).all()
     together = (duals.sum(axis=1) - duals.sum(axis=0)) @ start.embeddings
@@ -143,7 +148,7 @@ def test_without_path_dependence_p_is_not_read():
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
     one, other = (
-        limit(attention(start, corpus), chosen, margin, padded(late, 20))
+        limit(start, corpus, chosen, margin, padded(late, 20))
         for late in ([0.1, 0.2, 0.3], [7.0, -3.0, 0.1])
     )
     assert one.history_dim == 0 and one.history_change == 0
@@ -181,7 +186,7 @@ def test_one_pair_in_closed_form():
     start = parameters(embeddings, [0.1, 0.2, 0.3], [1.0, 0.0, 0.0])
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
-    late = limit(attention(start, corpus), chosen, margin, start.query)
+    late = limit(start, corpus, chosen, margin, start.query)
     difference = np.asarray(start.embeddings[0] - start.embeddings[1])
     size = difference @ difference
     strength = 1 / (1 + np.exp(2.0)) * 2 * 3.0
@@ -199,7 +204,7 @@ def chosen_limit(labels, chosen):
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = choose(*chosen)
     margin = solve(start, corpus, chosen)
-    return limit(attention(start, corpus), chosen, margin, start.query).status
+    return limit(start, corpus, chosen, margin, start.query).status
 
 
 def test_several_selected_tokens_and_contradictions_say_so():
@@ -219,24 +224,18 @@ def test_several_selected_tokens_and_contradictions_say_so():
 def test_what_cannot_be_predicted_says_why():
     start, corpus, _, selected, _ = late_problem(0, 50.0)
     several = np.ones_like(selected) & (corpus.counts > 0)
-    late = limit(
-        attention(start, corpus), several, solve(start, corpus, several), start.query
-    )
+    late = limit(start, corpus, several, solve(start, corpus, several), start.query)
     assert late.status != LimitStatus.PREDICTED
     corpus = two_bags([1, 1, 0], -1, -1)
     losing = parameters(np.diag([1.0, -1.0, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     chosen = choose(*2 * ([True, False, False],))
-    late = limit(
-        attention(losing, corpus), chosen, solve(losing, corpus, chosen), losing.query
-    )
+    late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.query)
     assert late.status == LimitStatus.NOT_ATTRACTING
     # Neither does a winner that is worth no more than the loser.
     even = eqx.tree_at(
         lambda tree: tree.embeddings, losing, padded(np.diag([1.0, 1.0, 0.0]), 18, 20)
     )
-    late = limit(
-        attention(even, corpus), chosen, solve(even, corpus, chosen), losing.query
-    )
+    late = limit(even, corpus, chosen, solve(even, corpus, chosen), losing.query)
     assert late.status == LimitStatus.NOT_ATTRACTING
 
 
@@ -251,7 +250,7 @@ def test_strengths_of_many_decades_are_balanced():
     for decades in np.linspace(-40.0, 40.0, 9):
         corpus = two_bags([1, 1, np.exp(decades), 1], 1, 1)
         margin = solve(start, corpus, chosen)
-        late = limit(attention(start, corpus), chosen, margin, start.query)
+        late = limit(start, corpus, chosen, margin, start.query)
         assert margin.active[0, 1:4].all() and late.status == LimitStatus.PREDICTED
         pull = np.where(margin.active, growing(late.strength, start, late.offset), 0.0)
         np.testing.assert_allclose(
@@ -265,18 +264,18 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     start = parameters(np.eye(3), [0.0, 0.0, 0.0], [1.0, -1.0, 0.0])
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
-    late = limit(attention(start, corpus), chosen, margin, start.query)
+    late = limit(start, corpus, chosen, margin, start.query)
     assert late.status == LimitStatus.PREDICTED
     active = margin.active & (np.arange(18) != 2)
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
-    late = limit(attention(start, corpus), chosen, fewer, start.query)
+    late = limit(start, corpus, chosen, fewer, start.query)
     assert late.status == LimitStatus.NO_MAX_MARGIN
 
 
 def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(0, 50.0)
     near = flow.path_query[0]
-    late = limit(attention(start, corpus), selected, margin, near)
+    late = limit(start, corpus, selected, margin, near)
     far = jax.jit(finish)(flow, late, 1e6)
     np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
     np.testing.assert_allclose(np.linalg.norm(far.query), 1e6, rtol=1e-12)

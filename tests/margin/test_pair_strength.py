@@ -7,6 +7,7 @@ import numpy as np
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.margin.pairs import pair_strength
 from tests.tolerances import assert_close
+from tests.valued import valued
 
 BAGS = from_sequences([[0, 1, 1, 2], [0, 1, 3], [3, 0]], [1, -1, 1], vocabulary=4)
 CHOSEN = np.array(3 * [[True, False, False]])
@@ -16,7 +17,7 @@ VALUES = np.array([0.7, -0.2, 0.4, -1.3])
 @jax.jit
 def strength(values, bags, chosen, exponent=0.0):
     """The factor of every pair, and c e^{exponent}."""
-    found = pair_strength(values, bags, chosen)
+    found = pair_strength(valued(values, bags), chosen)
     return found.factor, found.times_exp(jnp.asarray(exponent, values.dtype))
 
 

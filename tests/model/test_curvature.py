@@ -19,8 +19,16 @@ from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 
 compiled_gradient = jax.jit(negative_gradient)
-compiled_curvature = jax.jit(score_curvature)
 risk_hessian = jax.jit(jax.hessian(risk))
+
+
+def by_token(scores, values, corpus, log_scale=0.0):
+    # Traces are remembered by their shapes: this is the function beneath.
+    entries = corpus.logits(scores), corpus.gather(values)
+    return score_curvature.__wrapped__(*entries, corpus, log_scale)
+
+
+compiled_curvature = jax.jit(by_token)
 
 
 @given(st.integers(0, 2**31), st.sampled_from([0.1, 1.0, 10.0]))
@@ -56,11 +64,9 @@ def test_pair_by_pair_it_is_the_product(monkeypatch, corpus):
 
     def ways(large):
         monkeypatch.setattr(curvature, "LARGE_PRODUCT", large)
-        # Traces are remembered by their shapes: this is the function beneath.
-        whole = score_curvature.__wrapped__
 
         def at(size):
-            way = lambda scores: whole(scores, values, corpus, size)  # noqa: E731
+            way = lambda scores: by_token(scores, values, corpus, size)  # noqa: E731
             value, back = jax.vjp(way, size * scores)
             weight = jnp.outer(change, change)
             slope = jax.jvp(way, (size * scores,), (change,))
@@ -79,5 +85,5 @@ def test_what_is_no_number_is_not_left_out(monkeypatch):
     """Tokens 0, 2 and 4 share a sequence: entries of two of them imply the third's."""
     monkeypatch.setattr(curvature, "LARGE_PRODUCT", 0)
     scores = jnp.arange(float(VOCABULARY)).at[2].set(jnp.nan)
-    jacobian = score_curvature.__wrapped__(scores, jnp.arange(5.0), CORPUS)[1]
+    jacobian = by_token(scores, jnp.arange(5.0), CORPUS)[1]
     assert jnp.isnan(jacobian[0, 4])

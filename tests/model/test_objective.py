@@ -27,7 +27,14 @@ from tests.model.risk import CORPUS, VOCABULARY, risk
 from tests.tolerances import assert_close
 
 compiled_gradient = jax.jit(negative_gradient)
-compiled_curvature = jax.jit(score_curvature)
+
+
+@jax.jit
+def compiled_curvature(scores, values, corpus, log_scale=0.0):
+    entries = corpus.logits(scores), corpus.gather(values)
+    return score_curvature(*entries, corpus, log_scale)
+
+
 seeds = st.integers(0, 2**31)
 sizes = st.sampled_from([0.1, 1.0, 10.0])
 
@@ -147,4 +154,5 @@ def test_the_strongest_pull_is_one_token_s_not_the_sum_on_the_top_one():
     corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
     scores, values = jnp.array([50.0, 0.0, 0.0]), jnp.array([1.0, 0.0, 0.0])
     wanted = jax.nn.log_sigmoid(-1.0) - 50.0
-    assert_close(log_strongest_pull(scores, values, corpus), wanted)
+    entries = corpus.logits(scores), corpus.gather(values)
+    assert_close(log_strongest_pull(*entries, corpus), wanted)

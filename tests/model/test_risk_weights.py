@@ -34,6 +34,7 @@ from jaxselect.model.selection import (
     token_classes,
 )
 from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
+from jaxselect.problem import attention
 from tests.model.risk import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
@@ -42,6 +43,15 @@ SEQUENCES = [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4]]
 LABELS = [1, 1, -1, -1]
 NUMBERS = [*map(jnp.asarray, np.random.default_rng(0).normal(size=(2, VOCABULARY)))]
 SELECT = jax.jit(selected_tokens)
+
+
+def by_entry(scores, values, corpus):
+    return corpus.logits(scores), corpus.gather(values), corpus
+
+
+def model_of(scores, values):
+    """Embeddings, p and v whose scores and values are these."""
+    return Parameters(jnp.stack([scores, values], axis=1), *jnp.eye(2))
 
 
 def bags(sequences, labels, weights=None, loss=POLYNOMIAL):
@@ -57,9 +67,7 @@ def test_derivatives_are_those_of_the_risk(loss):
     corpus = replace(CORPUS, weights=weights, loss=loss)
 
     def risk(scores, values):
-        # Embeddings, p and v whose scores and values are these.
-        rows = jnp.stack([scores, values], axis=1)
-        return empirical_risk(Parameters(rows, *jnp.eye(2)), corpus)
+        return empirical_risk(model_of(scores, values), corpus)
 
     @jax.jit
     def both():
@@ -67,7 +75,8 @@ def test_derivatives_are_those_of_the_risk(loss):
         twice = lambda scores: (slopes(scores, NUMBERS[1]),) * 2  # noqa: E731
         hessian, by_autodiff = jax.jacfwd(twice, has_aux=True)(NUMBERS[0])
         descent = negative_gradient(*NUMBERS, corpus)
-        return by_autodiff, hessian[0], score_curvature(*NUMBERS, corpus), descent
+        bent = score_curvature(*by_entry(*NUMBERS, corpus))
+        return by_autodiff, hessian[0], bent, descent
 
     slopes, hessian, (pulled, curved), descent = both()
     assert_close(-descent.scores, slopes[0])
@@ -82,13 +91,13 @@ def statistics(corpus):
     scores, values = NUMBERS
     selected = selected_tokens(scores, corpus)
     classes = token_classes(corpus)
-    head = Parameters(jnp.stack([scores, values], axis=1), *jnp.eye(2))
-    strength = pair_strength(values, corpus, selected)
+    head = model_of(scores, values)
+    strength = pair_strength(attention(head, corpus), selected)
     return {
         "risk": empirical_risk(head, corpus),
         "accuracy": accuracy(head, corpus),
         "gradient": negative_gradient(scores, values, corpus),
-        "curvature": score_curvature(scores, values, corpus),
+        "curvature": score_curvature(*by_entry(scores, values, corpus)),
         "importance": importance(corpus),
         "classes": jax.tree.map(jnp.asarray, classes),
         "posterior": jnp.nan_to_num(posterior_difference(corpus), nan=7.0),
@@ -127,8 +136,8 @@ def test_a_sequence_of_weight_zero_is_not_there():
     rest = bags(SEQUENCES[1:], LABELS[1:], [1, 1, 2])
     assert_same(absent, rest)
     late = 3000.0 * NUMBERS[0], NUMBERS[1]
-    strongest = jax.jit(log_strongest_pull)
-    assert_close(strongest(*late, absent), strongest(*late, rest))
+    strongest = jax.jit(lambda bags: log_strongest_pull(*by_entry(*late, bags)))
+    assert_close(strongest(absent), strongest(rest))
     chosen = np.asarray(SELECT(NUMBERS[0], absent))
     assert not chosen[0].any() and chosen[1:].any(axis=1).all()
 
@@ -138,8 +147,9 @@ def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
     padded = from_bags(
         [[0, 1], [0, 1]], [[0, 1], [1, 1]], [1, 1], vocabulary=2, weights=[0, 1]
     )
-    chosen = SELECT(np.array([1.0, 0.0]), padded)
-    strength = jax.jit(pair_strength)(np.array([1.0, -1.0]), padded, chosen)
+    scores, values = jnp.array([[1.0, 0.0], [1.0, -1.0]])
+    problem = attention(model_of(scores, values), padded)
+    strength = jax.jit(pair_strength)(problem, SELECT(scores, padded))
     assert_close(strength.factor[0, 1], 2.0)
 
 

@@ -75,7 +75,8 @@ def test_derivatives_are_those_of_the_risk(monkeypatch, loss, large):
         slopes = jax.grad(risk_of(corpus), (0, 1))
         twice = lambda scores: (slopes(scores, VALUES),) * 2  # noqa: E731
         hessian, by_autodiff = jax.jacfwd(twice, has_aux=True)(SCORES)
-        bent = score_curvature.__wrapped__(SCORES, VALUES, corpus)
+        entries = corpus.logits(SCORES), corpus.gather(VALUES)
+        bent = score_curvature.__wrapped__(*entries, corpus)
         return by_autodiff, hessian[0], negative_gradient(SCORES, VALUES, corpus), bent
 
     slopes, hessian, descent, (pulled, bent) = found()

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from jaxselect.margin.minimum import change_of_curvature
-from jaxselect.sparse.bags import RaggedBags
+from jaxselect.sparse.bags import RaggedBags, entries_at
 
 
 def bags(counts, labels, embeddings, values):
@@ -26,5 +26,5 @@ def even(scale=1.0):
 
 def change_at(given, query, *, narrow=False):
     """The bound on the change of curvature in a ball around p, and its radius."""
-    problem = given.embeddings, given.values, given, query
+    problem = given.embeddings, *entries_at(given, query), given, query
     return change_of_curvature(*problem, given.diameters, narrow)

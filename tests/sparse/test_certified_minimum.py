@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from jaxselect.margin.minimum import KANTOROVICH, Minimum, newton_decrement
 from jaxselect.sparse import rest as module
-from jaxselect.sparse.bags import curvature, descent
+from jaxselect.sparse.bags import curvature, descent, entries_at
 from jaxselect.sparse.rest import certified_minimum
 from tests.sparse.few_words import bags, even
 from tests.sparse.problems import AT_REST, SELECTED, on_host
@@ -232,7 +232,8 @@ def test_the_decrement_does_not_know_where_words_are_seen_from():
         given, embeddings=given.embeddings + np.array([2.0, -3.0])
     )
     for seen in (given, moved):
-        bound = newton_decrement(seen.embeddings, seen.values, seen, point, root)
+        here = seen.embeddings, *entries_at(seen, point), seen, point
+        bound = newton_decrement(*here, root)
         assert wanted * (1 - 1e-9) <= bound <= wanted + 1e-13
 
 

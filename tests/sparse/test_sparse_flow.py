@@ -15,6 +15,7 @@ from jaxselect.checks import BadInput
 from jaxselect.data import sparse
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters
+from jaxselect.problem import attention
 from jaxselect.sparse.flow import LOOK_BACK, BdfSettings, sparse_flow, trajectory
 from tests.sparse.problems import followed as followed_to_end
 from tests.sparse.problems import problem
@@ -29,7 +30,8 @@ def truth():
     """The padded flow, many digits beyond what is asked for here."""
     until = {"path_log_times": TIMES, "until_log_time": 20.0}
     run = jax.jit(partial(cls_flow, **until, settings=FlowSettings(1e-10, 1e-10)))
-    return [np.asarray(run(*problem(seed)[:2]).path_query) for seed in SEEDS]
+    given = (attention(*problem(seed)[:2]) for seed in SEEDS)
+    return [np.asarray(run(each).path_query) for each in given]
 
 
 @pytest.fixture(scope="module")

@@ -65,13 +65,11 @@ def problem(seed):
 @jax.vmap
 def padded(model, bags):
     """A flow, what it selects, and the certificate of the padded layout."""
-    flow = cls_flow(attention(model, bags), until_norm=UNTIL_NORM, settings=BOUNDED)
+    problem = attention(model, bags)
+    flow = cls_flow(problem, until_norm=UNTIL_NORM, settings=BOUNDED)
     scores = model.embeddings @ flow.query
-    return (
-        flow,
-        selected_tokens(scores, bags, flow.log_time),
-        certify(attention(model, bags), flow),
-    )
+    selected = selected_tokens(scores, bags, flow.log_time)
+    return flow, selected, certify(problem, flow)
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from jaxselect.theory.betweenness import (
     step_window,
 )
 from tests.tolerances import assert_close
+from tests.valued import valued
 
 LOSSES = {loss.name: loss for loss in (LOGISTIC, EXPONENTIAL, POLYNOMIAL)}
 TOKENS, BAGS = 4, 12
@@ -51,7 +52,7 @@ def drawn(seed, loss=LOGISTIC):
 @jax.jit
 def signs(values, corpus, selected):
     odds = log_odds(corpus, selected)
-    strength = pair_strength(values, corpus, selected).factor
+    strength = pair_strength(valued(values, corpus), selected).factor
     return strength, between(values, odds, corpus.loss), odds
 
 
@@ -156,7 +157,8 @@ def test_of_several_classes_a_strength_is_at_most_what_the_winner_explains_bette
     @jax.jit
     @jax.vmap
     def both(values):
-        strength = pair_strength(values, bags, first).times_exp(jnp.zeros(()))[0, 1]
+        pairs = pair_strength(valued(values, bags), first)
+        strength = pairs.times_exp(jnp.zeros(()))[0, 1]
         slope = jax.grad(risk)(values[0]) @ (values[1] - values[0])
         return strength, slope, risk(values[1]) - risk(values[0])
 

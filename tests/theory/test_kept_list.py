@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Shift, from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.data.loss import POLYNOMIAL
 from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus
@@ -179,10 +179,6 @@ def test_problems_of_which_it_is_not_proved_are_refused():
     for bags, message in (
         (dataclasses.replace(BAGS, loss=POLYNOMIAL), "polynomial"),
         (from_sequences(SEQUENCES, LABELS, vocabulary=6), "vocabulary of 6"),
-        (
-            dataclasses.replace(BAGS, shift=Shift(*3 * [0.0 * BAGS.counts])),
-            "contracted",
-        ),
     ):
         with pytest.raises(BadInput, match=message):
             kept_list(start, bags)

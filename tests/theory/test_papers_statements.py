@@ -4,6 +4,7 @@ Source: mathematics, sections 3m and 6b.
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -46,17 +47,14 @@ def infinite(corpus, step_size, along=0.0, scores=0.0):
 
 def certified(start, corpus):
     """The status and the certificate of a flow to ‖p‖ = 10⁴."""
-    found = jax.jit(certify)(attention(start, corpus), FLOW(start, corpus))
+    problem = attention(start, corpus)
+    found = jax.jit(certify)(problem, FLOW(problem))
     return TrialStatus(found.status.item()), found
 
 
-FLOW = jax.jit(lambda start, corpus: cls_flow(attention(start, corpus), until_norm=1e4))
+FLOW = jax.jit(partial(cls_flow, until_norm=1e4))
 TIMES, END = jnp.geomspace(1e2, 1e8, 4), jax.jit(ending)
-PATH = jax.jit(
-    lambda start: cls_flow(
-        attention(start, EVEN), until_log_time=1e8, path_log_times=TIMES
-    )
-)
+PATH = jax.jit(partial(cls_flow, until_log_time=1e8, path_log_times=TIMES))
 
 
 def test_the_sum_of_important_scores_grows_by_the_formula_of_lemma_3m_1():
@@ -66,9 +64,9 @@ def test_the_sum_of_important_scores_grows_by_the_formula_of_lemma_3m_1():
     scores, values = jax.random.normal(jax.random.key(2), (2, 9))
     important = important_tokens(corpus)
     forces = negative_gradient(scores, values, corpus).scores
-    attention = attend_corpus(scores, values, corpus)
-    weights, label = np.exp(attention.log_weights), np.asarray(corpus.labels)
-    slope = 1 / (1 + np.exp(label * np.asarray(attention.output)))
+    attended = attend_corpus(scores, values, corpus)
+    weights, label = np.exp(attended.log_weights), np.asarray(corpus.labels)
+    slope = 1 / (1 + np.exp(label * np.asarray(attended.output)))
     total = 0.0
     for row, (tokens, here) in enumerate(zip(corpus.tokens, weights, strict=True)):
         own = np.asarray(important[tokens] & corpus.present[row])
@@ -103,8 +101,8 @@ def test_so_it_is_at_large_d():
     def run(key):
         before = gaussian_reduced(key, vocabulary=5, dim=1e9)
         after = embedding_step(before, COPIES, 633.0)
-        flow = cls_flow(attention(after, COPIES), until_norm=1e4)
-        return certify(attention(after, COPIES), flow).status
+        problem = attention(after, COPIES)
+        return certify(problem, cls_flow(problem, until_norm=1e4)).status
 
     found = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 8))
     assert (found == TrialStatus.CAPTURED_POSITIVE).all()
@@ -115,8 +113,9 @@ def test_equally_frequent_tokens_are_selected_from_any_start(along):
     """The class that lost comes back (theorem 6b.2), and without an offset, in an exact
     tie, p still tends to the direction of p_mm (theorem 3m.3)."""
     start = infinite(EVEN, 100.0, along, jax.random.normal(jax.random.key(0), (6,)))
-    path = PATH(start)
-    end = END(start, EVEN, path.query, path.log_time)
+    problem = attention(start, EVEN)
+    path = PATH(problem)
+    end = END(problem, path.query, path.log_time)
     assert end.late.status == LimitStatus.NO_MINIMISER
     assert (end.selected & important_tokens(EVEN)[EVEN.tokens]).sum() == 4
     errors = jax.vmap(direction_error, (0, None))(path.path_query, end.margin.direction)

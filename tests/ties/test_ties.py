@@ -20,7 +20,13 @@ from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.margin.certificate import TOLERANCE, TrialStatus
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
-from jaxselect.model.attention import attend_corpus, empirical_risk, negative_gradient
+from jaxselect.model.attention import (
+    attend_bags,
+    attend_corpus,
+    empirical_risk,
+    negative_entry_gradient,
+    negative_gradient,
+)
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
@@ -42,7 +48,21 @@ def chosen(model, bags):
     return selected_tokens(model.embeddings @ model.query, bags, WIDE)
 
 
-contracted = jax.jit(contract)
+@jax.jit
+def contracted(model, bags, ties):
+    return contract(attention(model, bags), ties)
+
+
+def bags_at(few, query):
+    """Logits and values of every entry at p, and the bags."""
+    return few.logits(few.scores(query)), few.values, few.corpus
+
+
+def forces_at(few, query, log_scale=0.0):
+    """e^{log_scale} (−∂L/∂a) of every token."""
+    pull, _ = negative_entry_gradient(*bags_at(few, query), log_scale)
+    return few.corpus.scatter(pull)
+
 
 # Tokens 0, 1 and 2 are tied in bags of both labels; 3 and 4 lose in some of them.
 TIED = [[0, 1, 3], [0, 1], [0, 1, 1], [1, 2, 4], [1, 2], [1, 1, 2], [3]]
@@ -137,16 +157,16 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
     """f of every bag, its losers' weights, and the force orthogonal to the ties."""
     model, bags = problem(seed)
     ties = find(model, bags)
-    few, left, _ = contracted(model, bags, ties)
+    few, _ = contracted(model, bags, ties)
     rng = np.random.default_rng(seed)
-    np.testing.assert_array_equal(left.tokens, ties.classes[bags.tokens])
+    np.testing.assert_array_equal(few.corpus.tokens, ties.classes[bags.tokens])
     # From losers of no weight to losers of any.
     for near, size in ((1.0, 0.0), (0.05, 0.0), (0.05, 1.0), (0.0, 2.0)):
         move = size * rng.normal(size=7)
         move = move - np.asarray(ties.axes).T @ (np.asarray(ties.axes) @ move)
-        query = near * few.query + move
+        query = near * few.start + move
         whole = ties.point + query
-        here = attend_corpus(few.embeddings @ query, few.embeddings @ few.head, left)
+        here = attend_bags(*bags_at(few, query))
         there = attend_corpus(
             model.embeddings @ whole, model.embeddings @ model.head, bags
         )
@@ -157,8 +177,7 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
         own = np.take_along_axis(np.exp(np.asarray(here.log_weights)), slot, 1)[:, 0]
         tied = np.asarray(ties.tied)
         np.testing.assert_allclose(own[tied], share[tied], rtol=1e-12)
-        scores, values = few.embeddings @ query, few.embeddings @ few.head
-        force = negative_gradient(scores, values, left).scores @ few.embeddings
+        force = forces_at(few, query) @ few.rows
         full = negative_gradient(
             model.embeddings @ whole, model.embeddings @ model.head, bags
         )
@@ -168,7 +187,7 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_blur_bounds_what_shifts_err_by_where_the_rest_is_off(seed):
+def test_the_blur_bounds_what_offsets_err_by_where_the_rest_is_off(seed):
     """By a move of 2ν in the norm of H, the farthest that the minimum may be."""
     model, bags = problem(seed)
     ties = find(model, bags)
@@ -178,51 +197,36 @@ def test_the_blur_bounds_what_shifts_err_by_where_the_rest_is_off(seed):
         decrement = jnp.asarray(np.linalg.norm(np.linalg.solve(root, off)) / 2)
         rest = ties.rest._replace(point=place, decrement=decrement)
         moved = eqx.tree_at(lambda ties: ties.rest, ties, rest)
-        at, beside = (contracted(model, bags, here).corpus for here in (ties, moved))
-        apart = np.asarray(beside.shift.scores - at.shift.scores)
-        slot = np.asarray(ties.slot)[:, None]
+        at, beside = (contracted(model, bags, here).problem for here in (ties, moved))
+        seen, slot = np.asarray(at.present), np.asarray(ties.slot)[:, None]
+        apart = np.where(seen, beside.offsets, 0.0) - np.where(seen, at.offsets, 0.0)
         apart = np.abs(apart - np.take_along_axis(apart, slot, 1))
-        seen = np.asarray(bags.counts) > 0
-        assert (apart <= beside.shift.blur)[seen].all() and apart[seen].max() > 1e-7
-        assert np.asarray(beside.shift.blur)[seen].max() < 1e-3
+        blur = np.asarray(beside.offset_errors)
+        assert (apart <= blur)[seen].all() and apart[seen].max() > 1e-7
+        assert blur[seen].max() < 1e-3
 
 
-def test_counts_are_shifts_of_scores():
-    """A corpus with counts, and one of ones with their logarithms as shifts."""
+def test_counts_are_offsets_of_scores():
+    """A corpus with counts, and one of ones with their logarithms as offsets."""
     model, bags = problem()
-    ones = jnp.where(bags.counts > 0, 1.0, 0.0)
-    shift = no_shift(bags)
-    logs = jnp.log(jnp.where(bags.counts > 0, bags.counts, 1.0))
-    other = dataclasses.replace(
-        bags, counts=ones, shift=dataclasses.replace(shift, scores=logs)
-    )
+    ones = dataclasses.replace(bags, counts=jnp.where(bags.counts > 0, 1.0, 0.0))
+    logs = dataclasses.replace(attention(model, ones), offsets=jnp.log(bags.counts))
     scores, values = model.embeddings @ model.query, model.embeddings @ model.head
     for log_scale in (0.0, 30.0):
         np.testing.assert_allclose(
             negative_gradient(scores, values, bags, log_scale).scores,
-            negative_gradient(scores, values, other, log_scale).scores,
+            forces_at(logs, model.query, log_scale),
             rtol=1e-12,
         )
 
 
-def no_shift(bags):
-    left = contract(*nothing_tied(bags))
-    return dataclasses.replace(
-        left.corpus.shift, **{name: 0 * bags.counts for name in ("scores", "values")}
-    )
-
-
-def nothing_tied(bags):
-    model, _ = problem()
-    return model, bags, no_ties(attention(model, bags))
-
-
 def test_without_ties_nothing_changes():
     model, bags = problem()
-    few, left, _ = contracted(*nothing_tied(bags))
-    np.testing.assert_allclose(few.embeddings, model.embeddings, rtol=1e-14)
-    np.testing.assert_array_equal(left.tokens, bags.tokens)
-    assert not bool(no_ties(attention(model, bags)).proved)
+    none = no_ties(attention(model, bags))
+    few, _ = contracted(model, bags, none)
+    np.testing.assert_allclose(few.rows, model.embeddings, rtol=1e-14)
+    np.testing.assert_array_equal(few.corpus.tokens, bags.tokens)
+    assert not bool(none.proved)
 
 
 REFUSED = {
@@ -309,9 +313,8 @@ def test_a_bag_of_weight_zero_is_not_there():
     assert bool(there[0].proved) and bool(there[1].proved)
     forces = []
     for corpus, ties in zip((weighted, fewer), there, strict=True):
-        few, left, _ = contracted(model, corpus, ties)
-        scores, values = few.embeddings @ few.query, few.embeddings @ few.head
-        forces.append(negative_gradient(scores, values, left, 30.0).scores)
+        few, _ = contracted(model, corpus, ties)
+        forces.append(forces_at(few, few.start, 30.0))
     np.testing.assert_allclose(*forces, rtol=1e-9)
 
 
@@ -337,7 +340,7 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     model = settled(model, bags)
     ties = find(model, bags)
     assert bool(ties.proved)
-    few, left, held = contracted(model, bags, ties)
+    few, held = contracted(model, bags, ties)
     axes = np.asarray(ties.axes)[:2]
 
     @jax.jit
@@ -356,13 +359,12 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
 
     @jax.jit
     def push(query):
-        scores, values = few.embeddings @ query, few.embeddings @ few.head
-        return held.excess(scores, values, left)[1]
+        return held.excess(*bags_at(few, query))[1]
 
     for lower in np.arange(6.0, 24.0):
         # Losers fall back by so much; the ties' own rest is found again beside them.
         scores = np.array([0.0, 0.0, 0.0, -lower, -lower])
-        query = jnp.asarray(np.linalg.lstsq(np.asarray(few.embeddings), scores)[0])
+        query = jnp.asarray(np.linalg.lstsq(np.asarray(few.rows), scores)[0])
         off = np.linalg.norm(rest(query))
         most = 2 * held.allowed / ties.rest.stiffness
         assert off <= np.exp(push(query)) * most
@@ -378,7 +380,7 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
 def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
     model, bags = problem(seed)
     ties = find(settled(model, bags), bags)
-    few, left, held = contracted(model, bags, ties)
+    few, held = contracted(model, bags, ties)
     held = held._replace(reach=0 * held.reach, allowed=jnp.asarray(1.0))
 
     @jax.jit
@@ -386,13 +388,12 @@ def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
         def risk(p):
             return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
 
-        scores, values = few.embeddings @ query, few.embeddings @ few.head
         force = ties.axes @ jax.grad(risk)(ties.point + query)
-        return held.excess(scores, values, left)[1], jnp.linalg.norm(force)
+        return held.excess(*bags_at(few, query))[1], jnp.linalg.norm(force)
 
     for lower in (3.0, 6.0, 10.0):
         scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
-        query = np.linalg.lstsq(np.asarray(few.embeddings), scores)[0]
+        query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
         push, force = both(jnp.asarray(query))
         np.testing.assert_allclose(np.exp(push), force, rtol=1e-8)
 
@@ -404,9 +405,9 @@ def test_a_single_bag_pushes_the_ties_of_others():
     model = Parameters(rows, jnp.array([0.0, 6.0]), jnp.array([1.0, 0.25]))
     chosen_singly = jnp.array([[True, True], [True, True], [True, False]])
     ties = ties_of(attention(model, bags), chosen_singly)
-    few, left, held = contracted(model, bags, ties)
-    scores, values = few.embeddings @ few.query, few.embeddings @ few.head
-    _, excess = held.excess(scores, values, left)
+    few, held = contracted(model, bags, ties)
+    here = bags_at(few, few.start)
+    _, excess = held.excess(*here)
     lost = 1 / (1 + np.exp(12.0))
     slope = 1 / (1 + np.exp(0.8 * (1 - lost)))
     force = lost * (1 - lost) * slope * 0.8 / 3
@@ -419,7 +420,7 @@ def test_a_single_bag_pushes_the_ties_of_others():
     # Ties that are off by more than that already are not to be contracted.
     away = eqx.tree_at(lambda t: t.moved, ties, jnp.asarray(1.1 * TOLERANCE / 2))
     held = contracted(model, bags, away).held
-    assert held.excess(scores, values, left)[1] > 0
+    assert held.excess(*here)[1] > 0
 
 
 @pytest.mark.parametrize(("push", "start"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, 1e-3)])
@@ -452,18 +453,16 @@ def test_ties_on_their_way_to_rest_are_not_contracted_yet(off, contracts):
     query = ties.point + 3.0 * across + off * way
     zero, yes = jnp.zeros(()), jnp.asarray(True)
     point = Point(query, zero, jnp.asarray(2 * WIDE), yes, ~yes)
-    bags = dataclasses.replace(bags, shift=no_shift(bags))
     start = Parameters(model.embeddings, query, model.head)
-    _, found, on_their_way = jax.jit(_contracted)(start, bags, point)
+    given = attention(start, bags), point
+    _, found, on_their_way = jax.jit(_contracted)(*given)
     assert bool(found.tied.any()) == contracts and bool(on_their_way) != contracts
 
 
 @jax.jit
 def end_of(start, corpus, until_norm):
-    return certify_stage(
-        attention(start, corpus),
-        flow_to_end(attention(start, corpus), until_norm=until_norm),
-    )
+    problem = attention(start, corpus)
+    return certify_stage(problem, flow_to_end(problem, until_norm=until_norm))
 
 
 @pytest.mark.parametrize("name", ["by bags that select one token", "on their way"])

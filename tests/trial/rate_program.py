@@ -13,7 +13,6 @@ from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.parameters import gaussian
-from jaxselect.problem import attention
 from tests.test_precision import PLATFORMS
 
 # More dimensions than tokens: derivatives go through a frame.
@@ -90,5 +89,5 @@ def rates_of(start, corpus, step_size=STEP_SIZE):
 
 
 @jax.jit
-def resolve_tightly(after, corpus):
-    return resolve_limit(attention(after, corpus), settings=TIGHT)
+def resolve_tightly(problem):
+    return resolve_limit(problem, settings=TIGHT)

@@ -48,12 +48,13 @@ CORPUS = from_bags(
 def run(start, bags, until_log_time):
     """One program for all weights and parameters."""
     until = {"until_norm": 1e5, "until_log_time": until_log_time}
-    flow = cls_flow(attention(start, bags), **until)
-    found = certify(attention(start, bags), flow)
+    problem = attention(start, bags)
+    flow = cls_flow(problem, **until)
+    found = certify(problem, flow)
     near = found.ending.late.query_at(3.0)
-    left = excess_loss(attention(start, bags), found.ending.selected, near)
+    left = excess_loss(problem, found.ending.selected, near)
     risk = empirical_risk(Parameters(start.embeddings, near, start.head), bags)
-    last = final_loss(attention(start, bags), found.ending.selected)
+    last = final_loss(problem, found.ending.selected)
     return flow, found, left, risk - last
 
 

@@ -51,6 +51,7 @@ def problem(seed, step_size):
 
 
 def chain(parameters, corpus, begin=0.0, until_log_time=2e3):
+    """The flow and its certificate, in the coordinates of `attention`."""
     bounds = jnp.asarray(begin, float), jnp.asarray(until_log_time, float)
     flow = follow(parameters, corpus, *bounds)
     return flow, certified(parameters, corpus, flow)
@@ -66,7 +67,9 @@ def follow(parameters, corpus, begin, until_log_time):
     )
 
 
-certified = jax.jit(certify)
+@jax.jit
+def certified(parameters, corpus, flow):
+    return certify(attention(parameters, corpus), flow)
 
 
 def mirrored(parameters, corpus):
@@ -137,12 +140,13 @@ def test_where_the_origin_is_decides_no_verdict():
     parameters, corpus = problem(0, 10.0)
     flow, found = chain(parameters, corpus)
     assert found.status == TrialStatus.SELECTED_ALL
-    off_head = flow.query - (flow.query @ parameters.head) * parameters.head
-    shift = -1e11 * off_head / (off_head @ flow.query)
+    query = attention(parameters, corpus).lift(flow.query)
+    off_head = query - (query @ parameters.head) * parameters.head
+    shift = -1e11 * off_head / (off_head @ query)
     moved = parameters.embeddings + shift[None]
     far = Parameters(moved, parameters.query, parameters.head)
     other, seen = chain(far, corpus)
-    assert (moved @ other.query).max() < -0.9e11
+    assert (moved @ attention(far, corpus).lift(other.query)).max() < -0.9e11
     np.testing.assert_array_equal(seen.ending.selected, found.ending.selected)
     assert seen.status == found.status
 
@@ -158,7 +162,7 @@ def test_a_path_that_moves_late_is_seen_by_its_leads():
             continue
         assert found.ending.late.history_change < 1e-3
         moved = eqx.tree_at(lambda flow: flow.earlier_query, flow, flow.query - history)
-        scores = parameters.embeddings @ history
+        scores = attention(parameters, corpus).scores(history)
         leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs]
         end = certified(parameters, corpus, moved)
         np.testing.assert_allclose(end.ending.late.history_change, leads.max())
@@ -193,30 +197,40 @@ def test_a_rotation_into_many_dimensions_turns_all_of_it():
     flow, found = chain(parameters, corpus)
     other, seen = chain(wide, corpus)
     assert seen.status == found.status == TrialStatus.SELECTED_ALL
-    np.testing.assert_allclose(other.query, flow.query @ turn, atol=1e-5)
-    for there, here in (
-        (seen.ending.margin.direction, found.ending.margin.direction @ turn),
-        (seen.ending.late.offset, found.ending.late.offset @ turn),
-        (seen.ending.late.growth, found.ending.late.growth @ turn),
-        (seen.ending.late.error_constant, found.ending.late.error_constant),
-    ):
-        # Newton's method ends at a thousand roundings of Σ λ.
-        assert_close(there, here, worse=100)
+    one, two = (attention(model, corpus) for model in (parameters, wide))
+    turned = one.lift(flow.query) @ turn
+    np.testing.assert_allclose(two.lift(other.query), turned, atol=1e-5)
+    here, there = (
+        (
+            problem.lift_direction(end.margin.direction),
+            problem.lift(end.late.offset),
+            problem.lift_direction(end.late.growth),
+        )
+        for problem, end in ((one, found.ending), (two, seen.ending))
+    )
+    constants = (end.ending.late.error_constant for end in (seen, found))
+    # Newton's method ends at a thousand roundings of Σ λ.
+    assert_close(*constants, worse=100)
+    for before, after in zip(here, there, strict=True):
+        assert_close(after, before @ turn, worse=100)
 
 
 @pytest.mark.parametrize("case", CASES[:2])
 def test_one_long_run_is_two_short_ones(case):
     parameters, corpus = problem(*case)
+    begun = attention(parameters, corpus)
     whole, _ = chain(parameters, corpus, 0.0, 9.0)
     first, _ = chain(parameters, corpus, 0.0, 5.0)
     assert first.log_time == 5.0
-    on = eqx.tree_at(lambda tree: tree.query, parameters, first.query)
+    there = begun.lift(first.query)
+    on = eqx.tree_at(lambda tree: tree.query, parameters, there)
     second, _ = chain(on, corpus, first.log_time, 9.0)
-    np.testing.assert_allclose(second.query, whole.query, atol=1e-5)
+    end, again = begun.lift(whole.query), attention(on, corpus)
+    np.testing.assert_allclose(again.lift(second.query), end, atol=1e-5)
     assert second.log_time == whole.log_time
     # As if p were there at once, it is elsewhere later.
     wrong, _ = chain(on, corpus, 0.0, 9.0)
-    assert np.abs(wrong.query - whole.query).max() > 1e-3
+    assert np.abs(again.lift(wrong.query) - end).max() > 1e-3
 
 
 def test_the_residual_is_the_largest_distance_of_an_active_margin():
@@ -224,7 +238,7 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
     parameters, corpus = problem(0, 10.0)
     _, found = chain(parameters, corpus)
     margin, late = found.ending.margin, found.ending.late
-    embeddings = parameters.embeddings
+    embeddings = attention(parameters, corpus).rows
     log_time = jnp.array(50.0)
     for seed in range(5):
         off = 1e-2 * jax.random.normal(jax.random.key(seed), late.growth.shape)
@@ -247,7 +261,7 @@ def test_the_inactive_bound_is_what_they_still_have_to_give():
     parameters, corpus = problem(*CASES[1])
     _, found = chain(parameters, corpus)
     margin, late = found.ending.margin, found.ending.late
-    embeddings = np.asarray(parameters.embeddings)
+    embeddings = np.asarray(attention(parameters, corpus).rows)
     strength = np.asarray(late.strength.times_exp(jnp.array(0.0)))
     inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
     # Some of them push towards the token that lost.

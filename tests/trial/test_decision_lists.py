@@ -19,6 +19,7 @@ from jaxselect.margin.pairs import pair_strength
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
+from tests.valued import valued
 
 # Roundings of scores and strengths that are sums of some hundred terms.
 ROUNDING = 1e-9
@@ -57,12 +58,12 @@ def ends(values, scores, corpus, rule):
     size = len(values)
     rows = jnp.concatenate([jnp.eye(size), values[:, None]], axis=1)
     head = jnp.zeros(size + 1).at[-1].set(1.0)
-    begin = Parameters(rows, jnp.zeros(size + 1), head)
+    begin = attention(Parameters(rows, jnp.zeros(size + 1), head), corpus)
 
     def one(scores):
         # Scores of an E whose rows are orthonormal but for their values along v.
         query = jnp.concatenate([scores, jnp.zeros(1)])
-        end = ending(attention(begin, corpus), query, jnp.zeros(()))
+        end = ending(begin, query, jnp.zeros(()))
         strength = end.late.strength.factor
         active = end.margin.active
         least = jnp.where(active, strength, jnp.inf).min()
@@ -146,8 +147,8 @@ def test_noise_bounds_no_value_of_the_wrong_sign():
     corpus = replace(corpus, weights=jnp.array([0.9, 0.1]))
     first = jnp.array([[True, False]] * 2)
     for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
-        values = jnp.array([value, value - 5.0])
-        strength = pair_strength(values, corpus, first).times_exp(jnp.zeros(()))
+        problem = valued(jnp.array([value, value - 5.0]), corpus)
+        strength = pair_strength(problem, first).times_exp(jnp.zeros(()))
         np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
 
 

@@ -120,23 +120,24 @@ def resolved():
     after = jax.jit(embedding_step)(before, corpus, STEP_SIZE)
     found, smooth = rates_of(before, corpus)
     assert smooth
-    return after, corpus, found, resolve_tightly(after, corpus)
+    problem = attention(after, corpus)
+    return problem, found, resolve_tightly(problem)
 
 
-def flow_to(after, corpus, until_norm=np.inf, until_log_time=1e15):
+def flow_to(problem, until_norm=np.inf, until_log_time=1e15):
     bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
-    return _flow_to(after, corpus, *bounds)
+    return _flow_to(problem, *bounds)
 
 
 @jax.jit
-def _flow_to(after, corpus, until_norm, until_log_time):
+def _flow_to(problem, until_norm, until_log_time):
     until = {"until_norm": until_norm, "until_log_time": until_log_time}
-    return cls_flow(attention(after, corpus), **until, settings=TIGHT.flow)
+    return cls_flow(problem, **until, settings=TIGHT.flow)
 
 
 def test_late_rates_are_those_of_the_flow(resolved):
-    after, corpus, found, end = resolved
-    flow = flow_to(after, corpus, found.norm_to_error)
+    problem, found, end = resolved
+    flow = flow_to(problem, found.norm_to_error)
     there = direction_error(flow.query, end.margin.direction)
     np.testing.assert_allclose(there, 1e-4, rtol=1e-5)
     np.testing.assert_allclose(flow.log_time, found.log_time_to_error, rtol=1e-6)
@@ -168,56 +169,57 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
 
 
 def test_the_error_of_the_lemma_is_that_of_the_step(resolved):
-    after, corpus, found, _ = resolved
-    before, *_ = drawn(WITHOUT_HISTORY)
+    _, found, _ = resolved
+    before, corpus, *_ = drawn(WITHOUT_HISTORY)
+    after = jax.jit(embedding_step)(before, corpus, STEP_SIZE)
     wanted = alignment_error(before, after, corpus, STEP_SIZE)
     np.testing.assert_allclose(found.lemma_error, wanted, rtol=1e-9)
 
 
 def test_early_rates_are_those_of_the_flow(resolved):
-    after, corpus, found, end = resolved
-    flow = flow_to(after, corpus, until_log_time=found.early_log_time)
+    problem, found, end = resolved
+    flow = flow_to(problem, until_log_time=found.early_log_time)
     there = direction_error(flow.query, end.margin.direction)
     np.testing.assert_allclose(there, 0.1, rtol=1e-5)
-    pairs = competing_pairs(end.selected, corpus)
+    pairs = competing_pairs(end.selected, problem.corpus)
     for factor, wanted in ((1.0, 0.0), (0.99, -1.0), (1.01, 1.0)):
         until = factor * found.selection_log_time
-        flow = flow_to(after, corpus, until_log_time=until)
-        scores = after.embeddings @ flow.query
+        flow = flow_to(problem, until_log_time=until)
+        scores = problem.scores(flow.query)
         lead = jnp.where(pairs, scores[:, None] - scores[None, :], jnp.inf).min()
         assert jnp.abs(lead) < 1e-6 if wanted == 0 else lead * wanted > 0
 
 
 def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     """t (L − L_∞) → ‖p_mm‖²."""
-    after, corpus, found, end = resolved
+    problem, found, end = resolved
     assert end.late.status == LimitStatus.PREDICTED
-    flow = flow_to(after, corpus, until_log_time=600.0)
-    to_go = excess_loss(attention(after, corpus), end.selected, flow.query)
+    flow = flow_to(problem, until_log_time=600.0)
+    to_go = excess_loss(problem, end.selected, flow.query)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
 
 
 def test_local_exponents_are_the_slopes_of_the_path(resolved):
-    after, corpus, _, end = resolved
+    problem, _, end = resolved
     direction = end.margin.direction
     times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
-    ends = [flow_to(after, corpus, until_log_time=time).query for time in times]
+    ends = [flow_to(problem, until_log_time=time).query for time in times]
     logs = [
         jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
         for p, s in zip(ends, times, strict=True)
     ]
     error, norm, time = logs[1] - logs[0]
     middle = jnp.sqrt(times[0] * times[1]), (ends[0] + ends[1]) / 2
-    by_norm, by_time = local_exponents(attention(after, corpus), direction, *middle)
+    by_norm, by_time = local_exponents(problem, direction, *middle)
     np.testing.assert_allclose(by_norm, error / norm, rtol=1e-4)
     np.testing.assert_allclose(by_time, error / time, rtol=1e-4)
-    late = local_exponents(attention(after, corpus), direction, times[2], ends[2])
+    late = local_exponents(problem, direction, times[2], ends[2])
     np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
 
 
 def test_the_velocity_is_late_p_mm(resolved):
-    after, corpus, _, end = resolved
-    late = velocity(attention(after, corpus), 1e8, end.late.query_at(1e8))
+    problem, _, end = resolved
+    late = velocity(problem, 1e8, end.late.query_at(1e8))
     np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
@@ -225,9 +227,10 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     """The end of a path is read, and the line through it holds for another flow."""
     start, corpus, *_ = drawn(WITH_HISTORY)
     after = jax.jit(embedding_step)(start, corpus, STEP_SIZE)
-    line = resolve_tightly(after, corpus).late
+    problem = attention(after, corpus)
+    line = resolve_tightly(problem).late
     assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
-    flow = flow_to(after, corpus, until_log_time=3e4)
+    flow = flow_to(problem, until_log_time=3e4)
     np.testing.assert_allclose(flow.query, line.query_at(3e4), atol=1e-5)
     # Without it p would be elsewhere.
     assert jnp.linalg.norm(line.history) > 0.1
@@ -290,7 +293,7 @@ def three_tokens(sideways, start):
     bag = np.tile([[0, 1, 2, 2]], (12, 1)), np.tile([[1, 1, 1, 0]], (12, 1))
     corpus = from_bags(*bag, np.ones(12), vocabulary=VOCABULARY)
     after = Parameters(*map(jnp.asarray, (embeddings, start * along, along)))
-    return resolve_tightly(after, corpus)
+    return resolve_tightly(attention(after, corpus))
 
 
 @pytest.mark.parametrize(

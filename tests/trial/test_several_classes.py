@@ -62,12 +62,13 @@ def draw(seed, values=VALUES):
 
 @jax.jit
 def run(start, bags):
-    flow = cls_flow(attention(start, bags), until_norm=1e5)
-    found = certify(attention(start, bags), flow)
+    problem = attention(start, bags)
+    flow = cls_flow(problem, until_norm=1e5)
+    found = certify(problem, flow)
     near = found.ending.late.query_at(3.0)
-    left = excess_loss(attention(start, bags), found.ending.selected, near)
+    left = excess_loss(problem, found.ending.selected, near)
     near = Parameters(start.embeddings, near, start.head)
-    last = final_loss(attention(start, bags), found.ending.selected)
+    last = final_loss(problem, found.ending.selected)
     return found, accuracy(near, bags), left, empirical_risk(near, bags) - last
 
 
@@ -129,16 +130,17 @@ def test_two_classes_are_two_signs(log_time):
         columns = values.reshape(6, -1)
         rows = jnp.stack([jnp.arange(6.0), columns[:, 0], columns[:, -1]], axis=1)
         heads = jnp.eye(3)[1] if values.ndim == 1 else jnp.eye(3)[:, 1:]
-        after = Parameters(rows, query, heads)
+        problem = attention(Parameters(rows, query, heads), corpus)
+        entries = corpus.logits(scores), corpus.gather(values), corpus
         push = negative_gradient(scores, values, corpus, log_time)
-        strength = pair_strength(values, corpus, chosen)
+        strength = pair_strength(problem, chosen)
         return (
             push.scores,
-            score_curvature(scores, values, corpus, log_time),
-            log_strongest_pull(scores, values, corpus),
+            score_curvature(*entries, log_time),
+            log_strongest_pull(*entries),
             strength.factor * jnp.exp(strength.log_scale),
             coverage(chosen, corpus),
-            _gross_forces(after, corpus, top, query, jnp.array(40.0)).omitted,
+            _gross_forces(problem, top, query, jnp.array(40.0)).omitted,
             push.values[:, 0] if values.ndim > 1 else push.values,
         )
 
@@ -174,10 +176,9 @@ def test_late_constants_move_with_weights_as_differences_say():
     end, corpus = found.ending, replace(corpus, loss=EXPONENTIAL)
 
     def constants(weights):
-        weighted = replace(corpus, weights=weights)
-        problem = start, weighted, end.selected, end.pairs, end.margin
-        late = limit(*problem)
-        return late.error_constant, final_loss(*problem[:3])
+        problem = attention(start, replace(corpus, weights=weights))
+        late = limit(problem, end.selected, end.pairs, end.margin)
+        return late.error_constant, final_loss(problem, end.selected)
 
     @jax.jit
     @jax.vmap
@@ -208,9 +209,8 @@ def test_the_excess_of_several_heads_has_digits(late):
     further = jnp.linalg.solve(
         rows, jnp.where(scores > 0, scores + np.log(2.0), scores)
     )
-    one, other = (
-        excess_loss(attention(start, corpus), chosen, p) for p in (solve, further)
-    )
+    problem = attention(start, corpus)
+    one, other = (excess_loss(problem, chosen, p) for p in (solve, further))
     np.testing.assert_allclose(one / other, 2.0, rtol=1e-9)
 
 

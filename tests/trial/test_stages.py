@@ -43,12 +43,13 @@ def problem(seed, dim, step_size):
 
 @jax.jit
 def onward(model, bags, point, stages):
-    stage = flow_to_end(attention(model, bags), point, until_norm=NORM, stages=stages)
-    return stage, certify_stage(attention(model, bags), stage)
+    problem = attention(model, bags)
+    stage = flow_to_end(problem, point, until_norm=NORM, stages=stages)
+    return stage, certify_stage(problem, stage)
 
 
 def followed(model, bags, stages=STAGES):
-    return onward(model, bags, beginning(model), stages)
+    return onward(model, bags, beginning(attention(model, bags)), stages)
 
 
 @cache
@@ -61,11 +62,7 @@ def whole_run(dim, step_size, seed):
 @jax.jit
 def at_sixty(stage, begin):
     """The contracted flow of a stage at log t = 60, from where its stage began."""
-    flow = cls_flow(
-        attention(stage.parameters, stage.corpus),
-        from_log_time=begin,
-        until_log_time=60.0,
-    )
+    flow = cls_flow(stage.problem, from_log_time=begin, until_log_time=60.0)
     return stage.ties.point + flow.query
 
 
@@ -124,7 +121,7 @@ def test_a_tied_run_follows_the_literal_model(run):
 def test_a_run_goes_on_from_any_point_of_it():
     """All stages in one call, and one by one, come to the same end."""
     model, bags, whole, _ = whole_run(100.0, 3.162, 6)
-    point, steps, clocks = beginning(model), 0, []
+    point, steps, clocks = beginning(attention(model, bags)), 0, []
     while not bool(point.finished):
         stage, _ = onward(model, bags, point, 1)
         point, steps = stage.point, steps + stage.flow.num_steps.item()

@@ -40,11 +40,12 @@ def _checks(offset, broken):
     start = jnp.zeros(3).at[1].set(jnp.log(SQUARE) + offset)
     after = Parameters(tokens, start, jnp.array([1.0 / length, 1.0, -1.0]))
     until = {"until_norm": 1e3, "settings": LOOSE}
-    flow = cls_flow(attention(after, bags), path_log_times=jnp.ones(1), **until)
+    problem = attention(after, bags)
+    flow = cls_flow(problem, path_log_times=jnp.ones(1), **until)
     status = jnp.where(broken, FlowStatus.FAILED, flow.status).astype(jnp.int32)
     flow = eqx.tree_at(lambda flow: flow.status, flow, status)
     scores = tokens @ flow.query
-    return tolerance_check(attention(after, bags), flow, **until), scores[0] > scores[1]
+    return tolerance_check(problem, flow, **until), scores[0] > scores[1]
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,9 @@ def judged(problems, step_sizes, until_norm, settings=FlowSettings()):
         after = embedding_step(before, corpus, step_size)
         path = jnp.geomspace(1e-2, 1e2 * until_norm, 30)
         until = {"until_norm": until_norm, "path_log_times": path}
-        stage = flow_to_end(attention(after, corpus), **until, settings=settings)
-        return _evaluate(before, after, corpus, stage, step_size)
+        problem = attention(after, corpus)
+        stage = flow_to_end(problem, **until, settings=settings)
+        return _evaluate(before, after, problem, stage, step_size)
 
     return jax.lax.map(trial, (problems, step_sizes))
 
