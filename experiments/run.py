@@ -93,7 +93,7 @@ STORIES = {
     "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
     "finite odds; nothing is certified, not even that they rest",
-    TrialStatus.NOTHING_TO_SELECT: "There is no important token to be selected",
+    TrialStatus.SELECTED: "There is no important token to be selected",
 }
 """Meaning of a status, for a reader of the paper's abstract."""
 GROWS = "; p grows for ever along that selection's max-margin direction"

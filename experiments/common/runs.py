@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CERTIFIED = tuple(TrialStatus(code).name for code in trial_status.CERTIFIED)
 """Statuses of trials that lie on the predicted late flow of their selection."""
 
-SELECTING = tuple(name for name in CERTIFIED if name != "NOTHING_TO_SELECT")
+SELECTING = tuple(name for name in CERTIFIED if name != "SELECTED")
 """Statuses of certified trials that had important tokens to select."""
 
 GROWING = tuple(name for name in SELECTING if name != "AT_REST")

@@ -41,7 +41,7 @@ def lemma(results: xr.Dataset) -> Measured:
 def without_bound(results: xr.Dataset) -> Measured:
     """‖p‖ has no bound: all runs are certified to go on for ever along their line."""
     runs = results.status.size
-    endless = int(with_status(results, *GROWING, "NOTHING_TO_SELECT").sum())
+    endless = int(with_status(results, *GROWING, "SELECTED").sum())
     at_rest = int(with_status(results, "AT_REST").sum())
     return Measured(
         of_runs(endless, at_rest, runs),

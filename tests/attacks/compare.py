@@ -23,7 +23,7 @@ CERTIFIED = {
     TrialStatus.CAPTURED_POSITIVE,
     TrialStatus.CAPTURED_NEGATIVE,
     TrialStatus.PARTIAL,
-    TrialStatus.NOTHING_TO_SELECT,
+    TrialStatus.SELECTED,
 }
 # How far a lead may be off the line that is certified, in scores, and off it relative
 # to its size: what is certified is a thousandth, and the duality gap.

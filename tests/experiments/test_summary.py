@@ -19,7 +19,7 @@ ALL, LEFT, PARTIAL = (
     STATUSES[name] for name in ("SELECTED_ALL", "CAPTURED_POSITIVE", "PARTIAL")
 )
 TIES_UNPROVED, UNRESOLVED = STATUSES["TIES_UNPROVED"], STATUSES["UNRESOLVED"]
-NONE, MISSING = STATUSES["NOTHING_TO_SELECT"], -1
+NONE, MISSING = STATUSES["SELECTED"], -1
 
 
 def results(status, selected=None, vmapped=False):
@@ -53,7 +53,7 @@ def test_certified_statuses_are_those_the_library_certifies():
     assert not {"TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "FAILED"} & set(
         CERTIFIED
     )
-    assert set(CERTIFIED) - set(SELECTING) == {"NOTHING_TO_SELECT"}
+    assert set(CERTIFIED) - set(SELECTING) == {"SELECTED"}
 
 
 def test_shares_are_of_all_runs_with_the_undecided_beside():
@@ -149,7 +149,7 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
         "SELECTED_ALL": [[0.5, 0], [0.5, 0.5]],
         "CAPTURED_POSITIVE": [[0.5, 0], [0, 0]],
         "UNRESOLVED": [[0, 0.5], [0, 0]],
-        "NOTHING_TO_SELECT": [[0, 0.5], [0, 0]],
+        "SELECTED": [[0, 0.5], [0, 0]],
         "TIES_UNPROVED": [[0, 0], [0.5, 0]],
         "MISSING": [[0, 0], [0, 0.5]],
     }

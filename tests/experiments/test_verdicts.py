@@ -101,7 +101,7 @@ def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
     assert verdict() is HOLDS
     for name in ("TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "MISSING"):
         assert verdict(**{name: (0, 0, 0)}) is OPEN
-    assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), NOTHING_TO_SELECT=(1, 1, 1)) is HOLDS
+    assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), SELECTED=(1, 1, 1)) is HOLDS
     assert verdict(TIED=(0, 0, 0)) is HOLDS
     assert verdict(AT_REST=(0, 0, 0)) is IN_PART
 
@@ -149,7 +149,7 @@ def test_deviations_count_from_their_bound_on(name, sign):
     assert measured(NAN).sample == "120 certified runs"
     # A run without a certificate is not in question; a missing one takes the green.
     far = 1 + 2 * bound
-    for status in ("UNRESOLVED", "NOTHING_TO_SELECT"):
+    for status in ("UNRESOLVED", "SELECTED"):
         assert measured(far, status=statuses(**{status: (0, 0, 0)})).verdict is HOLDS
     gone = measured(1.0, status=statuses(MISSING=(0, 0, 0)))
     assert gone.verdict is AGREES

@@ -67,7 +67,7 @@ SHARES = {
     "neither wholly": (BELOW, 0.0, "PARTIAL"),
     "neither wholly, exchanged": (0.0, BELOW, "PARTIAL"),
     "nothing": (0.0, 0.0, "PARTIAL"),
-    "nothing to select": (NAN, NAN, "NOTHING_TO_SELECT"),
+    "nothing to select": (NAN, NAN, "SELECTED"),
     "nothing to select in one class": (1.0, NAN, "SELECTED_ALL"),
     "nothing to select in the other": (NAN, 1.0, "SELECTED_ALL"),
     "nothing in one class, too little in the other": (NAN, BELOW, "PARTIAL"),

@@ -22,11 +22,12 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
+from jaxselect.solve import STAGES
 from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
-from jaxselect.trial import STAGES, Trial
+from jaxselect.trial import Trial
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
