@@ -39,7 +39,7 @@ from .model.selection import (
 )
 from .model.step import embedding_step, embedding_steps
 from .problem import Problem, attention, cross_attention, key_query, next_token
-from .solve import Solved, certify_at, flow_to_end, solve
+from .stages import Solved, certify_at, flow_to_end, solve
 from .sweep.grid import Grid
 from .sweep.labels import load
 from .sweep.launch import run_grid

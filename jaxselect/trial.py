@@ -25,7 +25,7 @@ from .model.parameters import Parameters, gaussian_reduced
 from .model.selection import important_tokens, mean_coverage, selected_output
 from .model.step import Embed, alignment_error, embedding_step
 from .problem import Problem, attention
-from .solve import STAGES, Point, Stage, beginning, certify_stage, flow_to_end
+from .stages import STAGES, Point, Stage, beginning, certify_stage, flow_to_end
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 BELOW = ("checks", "compilation", "files", "status")
 FLOOR = dict.fromkeys(BELOW, -1) | {"data": 0, "model": 1}
 FLOOR |= dict.fromkeys(("problem", "text", "networks"), 2)
-FLOOR |= {"flow": 3, "margin": 4, "theory": 5, "ties": 5, "trial": 6}
-FLOOR |= {"convergence": 7, "sparse": 6, "sweep": 7, "__init__": 8}
+FLOOR |= {"flow": 3, "margin": 4, "theory": 5, "ties": 5, "stages": 6, "trial": 7}
+FLOOR |= {"convergence": 7, "sparse": 6, "sweep": 8, "__init__": 9}
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 
 

@@ -48,7 +48,6 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
-from jaxselect.margin.pairs import score_differences
 from jaxselect.model.attention import outputs
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
@@ -144,7 +143,7 @@ def one(
     flow = cls_flow(problem, until_norm=settings.until_norm)
     found = certify(problem, flow)
     end, active = found.ending, found.ending.margin.active
-    lead = score_differences(after.embeddings @ end.late.offset)
+    lead = end.pairs.leads(after.embeddings @ end.late.offset)
     duals = jnp.where(active, end.late.strength.times_exp(-lead), 0.0)
     odds = log_odds(corpus, end.selected)
     held = between(after.embeddings @ after.head, odds)

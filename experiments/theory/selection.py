@@ -40,7 +40,7 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import predicted_alignment
 from jaxselect.problem import attention
-from jaxselect.solve import flow_to_end
+from jaxselect.stages import flow_to_end
 
 PEAK = 1.2784645427610738
 """The z at which z σ(−z) is largest."""

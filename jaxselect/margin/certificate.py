@@ -498,8 +498,10 @@ def perturbations(
 
     gross = _gross_forces(problem, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
-    # Weights that grow by more may leave the margins that κ̄ was taken over.
-    omitted = jnp.where(growth <= GROWTH, gross.omitted * longest * growth, jnp.inf)
+    omitted = gross.omitted * longest * growth
+    if not math.isfinite(problem.corpus.loss.largest_ratio):
+        # Weights that grow by more may leave the margins that κ̄ was taken over.
+        omitted = jnp.where(growth <= GROWTH, omitted, jnp.inf)
     tied = displacement = jnp.zeros_like(distance)
     if ties is not None:
         reach = ties.widths * gross.bent

@@ -350,7 +350,7 @@ def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> Abstra
     """
     sequences, width = corpus.tokens.shape
     most = sequences * (width**2 // 4)
-    if corpus.vocabulary**2 <= LARGER * most:
+    if corpus.vocabulary**2 <= max(LARGER * most, SMALL):
         return PairMask(competing_pairs(selected, corpus))
     return _listed(selected, corpus, max(most, 1))
 
@@ -358,6 +358,8 @@ def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> Abstra
 # A mask is preferred up to this many places for one of a list, which is slower by about
 # as much on CPU.
 LARGER = 4
+# Places of a mask that is preferred to any list.
+SMALL = 2**12
 
 
 def _listed(
@@ -452,9 +454,7 @@ class PairStrength(NamedTuple):
     magnitude: Float[Array, "*pairs"]
     blur: Float[Array, "*pairs"]
 
-    def times_exp(
-        self, exponent: Float[Array, "*pairs"] | Float[Scalar, ""]
-    ) -> Float[Array, "*pairs"]:
+    def times_exp(self, exponent: Float[Array, "..."]) -> Float[Array, "*pairs"]:
         """Compute c e^{exponent} with a single rounding."""
         meets = self.factor != 0
         return self.factor * jnp.exp(

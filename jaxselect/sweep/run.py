@@ -19,7 +19,7 @@ from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
 from ..margin.certificate import TrialStatus
 from ..model.parameters import Parameters
-from ..solve import STAGES, Point
+from ..stages import STAGES, Point
 from ..trial import Trial, TrialSettings, initialise, run_trial
 from .grid import Grid, Shape, lane_values
 from .store import write_chunk

@@ -22,7 +22,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
-from jaxselect.solve import STAGES, certify_stage, flow_to_end
+from jaxselect.stages import STAGES, certify_stage, flow_to_end
 
 from .forces import Lanes, lane, scaled, stacked
 from .literal_ties import Literal, NoRest

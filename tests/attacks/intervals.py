@@ -505,7 +505,7 @@ def judge(model, corpus, stage, found):
         holds["no pairs"] = all(len(bag.entries) == 1 for bag in bags)
         return Verdict(holds, values)
 
-    pairs = [tuple(map(int, k)) for k in np.argwhere(found.ending.pairs)]
+    pairs = [tuple(map(int, k)) for k in np.argwhere(found.ending.pairs.held)]
     active = [k for k in pairs if found.ending.margin.active[k]]
     duals = {k: arb(float(found.ending.margin.duals[k])) for k in pairs}
     bags = [with_slot(bag, i, found, corpus, ties) for i, bag in enumerate(bags)]

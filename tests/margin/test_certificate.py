@@ -15,7 +15,7 @@ from jaxselect.margin.certificate import Ending, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import Minimum
-from jaxselect.margin.pairs import pair_strength, score_differences
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters
@@ -35,8 +35,8 @@ def problem(second, labels):
 
 
 @jax.jit
-def bound_of(start, bags, pairs, margin, late, query, log_time):
-    end = Ending(jnp.asarray(CHOSEN), pairs, margin, late)
+def bound_of(start, bags, margin, late, query, log_time):
+    end = Ending(jnp.asarray(CHOSEN), margin, late)
     come = perturbations(attention(start, bags), end, query, log_time, TOLERANCE)
     return come.bound(end.late.basin)
 
@@ -52,10 +52,10 @@ def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
 def _late_flow(start, bags, late_query, earlier_query):
     pairs = competing_pairs(jnp.asarray(CHOSEN), bags)
     margin = max_margin(start.embeddings, pairs)
-    given = attention(start, bags), jnp.asarray(CHOSEN), pairs, margin
+    given = attention(start, bags), jnp.asarray(CHOSEN), margin
     known, read = limit(*given), limit(*given, late_query=late_query)
     seen = limit(*given, late_query=late_query, earlier_query=earlier_query)
-    return pairs, margin, known, read, seen
+    return margin, known, read, seen
 
 
 def by_hand(s, offset_error):
@@ -80,10 +80,10 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     """A pair of the wrong sign, the terms off the pair sum, and the error of ρ."""
     start, bags = problem([2.0, 0.5], [1, -1])
     query = np.array([s + np.log(0.25), 0.0])
-    pairs, margin, _, late, _ = late_flow(start, bags, query)
+    margin, _, late, _ = late_flow(start, bags, query)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
-    bound = bound_of(start, bags, pairs, margin, late, query, np.array(s))
+    bound = bound_of(start, bags, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
 
 
@@ -92,8 +92,8 @@ def test_ties_that_are_not_at_rest_count():
     s, stiffness, moved = 8.0, 0.02, 1e-5
     start, bags = problem([2.0, 0.5], [1, -1])
     query = np.array([s + np.log(0.25), 0.0])
-    pairs, margin, _, late, _ = late_flow(start, bags, query)
-    found = jax.tree.map(jnp.asarray, (pairs, margin, late))
+    margin, _, late, _ = late_flow(start, bags, query)
+    found = jax.tree.map(jnp.asarray, (margin, late))
     end = Ending(jnp.asarray(CHOSEN), *found)
     widths = jnp.array([0.2, 0.4])
     here = jnp.asarray(query), jnp.asarray(s)
@@ -175,8 +175,9 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
         axes = jnp.eye(rows.shape[1])
         head = axes[1] if classes == 2 else axes[:, 1:]
         problem = attention(Parameters(rows, axes[0], head), bags)
-        strength = pair_strength(problem, chosen)
-        force = strength.times_exp(gap - score_differences(scores))
+        pairs = pairs_of(chosen, problem.corpus)
+        strength = pair_strength(problem, chosen, pairs)
+        force = strength.times_exp(gap - pairs.leads(scores))
         pairs = force.sum(axis=1) - force.sum(axis=0)
         exact = negative_gradient(scores, values, bags, gap).scores
         bound = _gross_forces(problem, chosen, axes[0], gap).omitted

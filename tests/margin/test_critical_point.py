@@ -11,7 +11,7 @@ import pytest
 from jaxselect.margin.limit import minimise, prove
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import KANTOROVICH
-from jaxselect.margin.pairs import PairStrength, centred
+from jaxselect.margin.pairs import PairStrength
 from jaxselect.margin.span import span
 from tests.tolerances import assert_close
 
@@ -30,7 +30,7 @@ def _proved(tokens, pairs, strength, away, terms, blur):
     Terms of a strength are in absolute value so many times the strength.
     """
     margin = max_margin(tokens, pairs)
-    active = span(centred(tokens, margin.active))
+    active = span(margin.pairs.centred(tokens, margin.active))
     magnitude = terms * jnp.abs(strength)
     pull = jnp.where(margin.active, strength, 0.0)
     in_phi = PairStrength(pull, jnp.zeros_like(pull), magnitude, jnp.zeros_like(pull))

@@ -17,7 +17,6 @@ from jaxselect.margin.certificate import (
     perturbations,
 )
 from jaxselect.margin.descent import certify_descent
-from jaxselect.margin.pairs import score_differences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
@@ -61,9 +60,11 @@ def test_certified_descent_stays_on_its_line(size):
     assert found.status.item() in list(CERTIFIED)
     later, _ = descend(query, STEPS, size)
     late = found.ending.late
-    off = score_differences(ROWS @ (later - late.query_at(np.log1p(2 * STEPS * size))))
+    off = found.ending.pairs.leads(
+        ROWS @ (later - late.query_at(np.log1p(2 * STEPS * size)))
+    )
     active = found.ending.margin.active
-    assert 0 < active.sum() < found.ending.pairs.sum()
+    assert 0 < active.sum() < found.ending.pairs.held.sum()
     moved = np.abs(off[active]).max()
     assert moved <= found.late_flow_residual + found.inactive_pair_bound
     # In closed form, λ = ½ = c e^{−D ρ} with c = (b_s − b_r) σ(−|b_s|) C_r/3 C_s.

@@ -18,7 +18,7 @@ from jaxselect.margin.certificate import finish
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
-from jaxselect.margin.pairs import pair_strength
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
 from jaxselect.model.step import embedding_step
@@ -37,9 +37,8 @@ def in_numpy(function):
 
 @in_numpy
 def limit(start, corpus, selected, margin, late_query):
-    pairs = competing_pairs(selected, corpus)
     problem = attention(start, corpus)
-    return library_limit(problem, selected, pairs, margin, late_query=late_query)
+    return library_limit(problem, selected, margin, late_query=late_query)
 
 
 @in_numpy
@@ -121,7 +120,8 @@ def test_growth_is_that_of_the_max_margin_solution():
 
 @in_numpy
 def strength_of(start, corpus, selected):
-    return pair_strength(attention(start, corpus), selected)
+    pairs = pairs_of(selected, corpus)
+    return pair_strength(attention(start, corpus), selected, pairs)
 
 
 @in_numpy

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
-from jaxselect.margin.pairs import potentials
+from jaxselect.margin.pairs import PairMask
 from jaxselect.margin.qp import normalise, relative_gap
 from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import contradiction, small_problem, solve_each
@@ -22,16 +22,16 @@ max_margin_module = importlib.import_module("jaxselect.margin.max_margin")
 def rough(axes, pairs, found, size=1e-6):
     """A point off by a millionth, with the gap that it has."""
     nearest = found.nearest * (1 + size * jnp.cos(jnp.arange(len(axes))))
-    point = axes @ potentials(found.duals)
+    point = axes @ pairs.potentials(found.duals)
     gap = relative_gap(axes, pairs, nearest, point)
     return found._replace(nearest=nearest, gap=gap)
 
 
 def tilted(axes, pairs, found):
     """Duals off by a thousandth, with the gap that they leave."""
-    tilt = 1 + 1e-3 * jnp.cos(jnp.arange(pairs.size).reshape(pairs.shape))
+    tilt = 1 + 1e-3 * jnp.cos(jnp.arange(pairs.held.size).reshape(pairs.held.shape))
     duals = found.duals * tilt / jnp.sum(found.duals * tilt)
-    gap = relative_gap(axes, pairs, found.nearest, axes @ potentials(duals))
+    gap = relative_gap(axes, pairs, found.nearest, axes @ pairs.potentials(duals))
     return found._replace(duals=duals, gap=gap)
 
 
@@ -76,7 +76,7 @@ def test_normalised_tokens_are_the_given_ones_seen_from_their_centre(dim):
     """Token 7 is in no pair. With more dimensions than tokens the axes are fewer."""
     tokens = 3.0 + jax.random.normal(jax.random.key(0), (8, dim))
     pairs = jnp.zeros((8, 8), bool).at[0, 1:7].set(True)
-    axes, basis, scale = normalise(tokens, pairs)
+    axes, basis, scale = normalise(tokens, PairMask(pairs))
     assert axes.shape == (min(dim, 8), 8)
     assert_close(jnp.linalg.norm(axes, axis=0).max(), 1.0)
     assert_close(basis.T @ basis, jnp.eye(len(axes)))

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from jaxselect.margin.pairs import PairMask
 from jaxselect.margin.qp import ALLOWED, Candidate, QuadraticProgram, measured
 
 # On one axis, at 0, 1, 2 and −1.
@@ -24,7 +25,9 @@ CASES = {
 @jax.jit
 def measure(tokens, pairs, candidate):
     """With twice the digits, as wherever a difference may be blurred."""
-    return measured(QuadraticProgram(tokens, pairs, np.array(1e-300)), candidate)
+    return measured(
+        QuadraticProgram(tokens, PairMask(pairs), np.array(1e-300)), candidate
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.margin.pairs import centred, laplacian, smallest_difference
+from jaxselect.margin.pairs import PairMask, laplacian
 from tests.tolerances import assert_close
 
 
@@ -23,7 +23,8 @@ def test_centred_tokens_span_the_differences_and_keep_their_scores():
     for s, r in ((8, 6), (6, 4), (2, 4), (2, 0), (1, 3), (5, 3)):
         pairs[s, r] = True
     tokens = jax.random.normal(jax.random.key(0), (9, 12))
-    rows = centred(tokens, jnp.asarray(pairs))
+    graph = PairMask(jnp.asarray(pairs))
+    rows = graph.centred(tokens, graph.held)
     winner, loser = np.nonzero(pairs)
     assert_close(rows[winner] - rows[loser], tokens[winner] - tokens[loser])
     differences = tokens[winner] - tokens[loser]
@@ -36,5 +37,5 @@ def test_centred_tokens_span_the_differences_and_keep_their_scores():
 def test_without_pairs_no_lead_is_smallest():
     pairs = jnp.zeros((3, 3), bool)
     scores = jnp.array([2.0, 5.0, 1.0])
-    assert smallest_difference(scores, pairs) == 0
-    assert smallest_difference(scores, pairs.at[0, 1].set(True)) == -3
+    assert PairMask(pairs).least(scores) == 0
+    assert PairMask(pairs.at[0, 1].set(True)).least(scores) == -3

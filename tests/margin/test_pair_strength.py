@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.margin.pairs import pair_strength
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from tests.tolerances import assert_close
 from tests.valued import valued
 
@@ -17,7 +17,7 @@ VALUES = np.array([0.7, -0.2, 0.4, -1.3])
 @jax.jit
 def strength(values, bags, chosen, exponent=0.0):
     """The factor of every pair, and c e^{exponent}."""
-    found = pair_strength(valued(values, bags), chosen)
+    found = pair_strength(valued(values, bags), chosen, pairs_of(chosen, bags))
     return found.factor, found.times_exp(jnp.asarray(exponent, values.dtype))
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.margin.pairs import potentials
+from jaxselect.margin.pairs import PairMask
 from jaxselect.margin.qp import nearest_point, polish
 from tests.margin.pair_problems import solve
 from tests.tolerances import assert_close
 
-nearest = jax.jit(lambda axes, pairs: nearest_point(axes, pairs)[0])
-polished = jax.jit(polish)
+nearest = jax.jit(lambda axes, pairs: nearest_point(axes, PairMask(pairs))[0])
+polished = jax.jit(lambda axes, pairs, found: polish(axes, PairMask(pairs), found))
 
 
 def problem(seed, dim, length=0.0):
@@ -51,7 +51,8 @@ def test_mends_a_rough_point_to_rounding(dim):
     assert_close(found.nearest, exact.nearest)
     # The duals are not unique: many pairs share few dimensions.
     assert (found.duals >= 0).all() and (found.duals[~pairs] == 0).all()
-    assert_close(axes @ potentials(jnp.asarray(found.duals)), exact.nearest)
+    graph = PairMask(jnp.asarray(pairs))
+    assert_close(axes @ graph.potentials(jnp.asarray(found.duals)), exact.nearest)
 
 
 def test_leaves_what_is_certain_as_it_is():

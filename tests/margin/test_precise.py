@@ -1,17 +1,22 @@
 """Scores and combinations with twice the digits, against exact fractions."""
 
 from fractions import Fraction
+from functools import partial
 
 import hypothesis
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.margin.pairs import PairMask
 from jaxselect.margin.qp import combination, precise_differences
 from tests.margin.pair_problems import small
 
-precise, precise_combination = jax.jit(precise_differences), jax.jit(combination)
+ALL = PairMask(jnp.ones((6, 6), bool))
+precise = jax.jit(partial(precise_differences, ALL))
+precise_combination = jax.jit(partial(combination, ALL))
 
 
 def fractions(values):

@@ -14,7 +14,7 @@ from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.data.synthetic import components
-from jaxselect.margin.pairs import pair_strength
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
     accuracy,
     empirical_risk,
@@ -92,7 +92,9 @@ def statistics(corpus):
     selected = selected_tokens(scores, corpus)
     classes = token_classes(corpus)
     head = model_of(scores, values)
-    strength = pair_strength(attention(head, corpus), selected)
+    strength = pair_strength(
+        attention(head, corpus), selected, pairs_of(selected, corpus)
+    )
     return {
         "risk": empirical_risk(head, corpus),
         "accuracy": accuracy(head, corpus),

@@ -3,6 +3,7 @@
 The laws are those of mathematics, section 8.
 """
 
+import dataclasses
 import inspect
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from jaxselect import (
     solve,
 )
 from jaxselect.flow.control import FlowSettings
+from jaxselect.margin import pairs
 from jaxselect.margin.certificate import certify
 from jaxselect.model.curvature import query_curvature, score_curvature
 from tests.problem.independent import (
@@ -193,6 +195,33 @@ def test_classes_are_values_of_several_columns():
     query = np.random.default_rng(5).normal(size=DIM)
     ends = [early(each.starting_at(jnp.asarray(query))).query for each in (one, other)]
     np.testing.assert_allclose(*ends, rtol=1e-6, atol=1e-6)
+
+
+def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
+    """68 tokens of their own; three bags share some of them."""
+    random = np.random.default_rng(9)
+    features = random.normal(size=(17, 4, 24))
+    features[1] = features[0]
+    problem = cross_attention(features, features[..., 0], np.ones(17, int))
+    tokens = problem.corpus.tokens.at[1].set(problem.corpus.tokens[0])
+    corpus = dataclasses.replace(problem.corpus, tokens=tokens)
+    problem = dataclasses.replace(problem, corpus=corpus)
+    listed = jax.jit(solve)(problem)
+    monkeypatch.setattr(pairs, "SMALL", 10**6)
+    masked = jax.jit(lambda problem: solve(problem))(problem)
+    one, other = (found.certificate.ending.pairs for found in (listed, masked))
+    assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
+    edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
+    assert sorted(edges.tolist()) == np.argwhere(other.held).tolist()
+    assert listed.certificate.status == masked.certificate.status == 4
+    numbers = [
+        (found.margin.norm, found.limit.error_constant) for found in (listed, masked)
+    ]
+    np.testing.assert_allclose(*numbers, rtol=1e-9)
+    duals = np.where(other.held, masked.margin.duals, 0.0)
+    np.testing.assert_allclose(
+        listed.margin.duals[one.held], duals[one.winner, one.loser][one.held], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("classes", [(), (3,)])

@@ -22,7 +22,7 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
-from jaxselect.solve import STAGES
+from jaxselect.stages import STAGES
 from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.pairs import laplacian, pair_strength
+from jaxselect.margin.pairs import laplacian, pair_strength, pairs_of
 from jaxselect.model.selection import importance
 from jaxselect.model.step import start_slope
 from jaxselect.theory.betweenness import (
@@ -52,7 +52,9 @@ def drawn(seed, loss=LOGISTIC):
 @jax.jit
 def signs(values, corpus, selected):
     odds = log_odds(corpus, selected)
-    strength = pair_strength(valued(values, corpus), selected).factor
+    strength = pair_strength(
+        valued(values, corpus), selected, pairs_of(selected, corpus)
+    ).factor
     return strength, between(values, odds, corpus.loss), odds
 
 
@@ -157,7 +159,7 @@ def test_of_several_classes_a_strength_is_at_most_what_the_winner_explains_bette
     @jax.jit
     @jax.vmap
     def both(values):
-        pairs = pair_strength(valued(values, bags), first)
+        pairs = pair_strength(valued(values, bags), first, pairs_of(first, bags))
         strength = pairs.times_exp(jnp.zeros(()))[0, 1]
         slope = jax.grad(risk)(values[0]) @ (values[1] - values[0])
         return strength, slope, risk(values[1]) - risk(values[0])

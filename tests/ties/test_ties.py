@@ -30,9 +30,9 @@ from jaxselect.model.attention import (
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
-from jaxselect.solve import Point, _contracted, certify_stage, flow_to_end
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
+from jaxselect.stages import Point, _contracted, certify_stage, flow_to_end
 from jaxselect.ties import contract, no_ties, ties_of
 
 WIDE = 20.0

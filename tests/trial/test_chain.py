@@ -163,7 +163,7 @@ def test_a_path_that_moves_late_is_seen_by_its_leads():
         assert found.ending.late.history_change < 1e-3
         moved = eqx.tree_at(lambda flow: flow.earlier_query, flow, flow.query - history)
         scores = attention(parameters, corpus).scores(history)
-        leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs]
+        leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs.held]
         end = certified(parameters, corpus, moved)
         np.testing.assert_allclose(end.ending.late.history_change, leads.max())
         assert end.status == TrialStatus.UNRESOLVED
@@ -266,7 +266,7 @@ def test_the_inactive_bound_is_what_they_still_have_to_give():
     inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
     # Some of them push towards the token that lost.
     assert len(inactive) > 10 and strength.min() < 0
-    competing = np.argwhere(np.asarray(found.ending.pairs))
+    competing = np.argwhere(np.asarray(found.ending.pairs.held))
     longest = max(np.linalg.norm(embeddings[s] - embeddings[r]) for s, r in competing)
     for log_time, off in ((60.0, 0.0), (90.0, 1e-3)):
         query = np.asarray(late.query_at(log_time)) + off / np.sqrt(late.growth.size)

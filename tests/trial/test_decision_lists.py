@@ -15,7 +15,7 @@ from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.certificate import ending
-from jaxselect.margin.pairs import pair_strength
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
@@ -148,7 +148,9 @@ def test_noise_bounds_no_value_of_the_wrong_sign():
     first = jnp.array([[True, False]] * 2)
     for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
         problem = valued(jnp.array([value, value - 5.0]), corpus)
-        strength = pair_strength(problem, first).times_exp(jnp.zeros(()))
+        strength = pair_strength(
+            problem, first, pairs_of(first, problem.corpus)
+        ).times_exp(jnp.zeros(()))
         np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import cls_flow, excess_loss
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import LimitStatus, limit
-from jaxselect.margin.pairs import pair_strength
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
     accuracy,
     empirical_risk,
@@ -133,7 +133,7 @@ def test_two_classes_are_two_signs(log_time):
         problem = attention(Parameters(rows, query, heads), corpus)
         entries = corpus.logits(scores), corpus.gather(values), corpus
         push = negative_gradient(scores, values, corpus, log_time)
-        strength = pair_strength(problem, chosen)
+        strength = pair_strength(problem, chosen, pairs_of(chosen, problem.corpus))
         return (
             push.scores,
             score_curvature(*entries, log_time),
@@ -177,7 +177,7 @@ def test_late_constants_move_with_weights_as_differences_say():
 
     def constants(weights):
         problem = attention(start, replace(corpus, weights=weights))
-        late = limit(problem, end.selected, end.pairs, end.margin)
+        late = limit(problem, end.selected, end.margin)
         return late.error_constant, final_loss(problem, end.selected)
 
     @jax.jit

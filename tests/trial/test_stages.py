@@ -20,7 +20,7 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.solve import STAGES, beginning, certify_stage, flow_to_end, log_time_of
+from jaxselect.stages import STAGES, beginning, certify_stage, flow_to_end, log_time_of
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.trial import initialise
 from tests.attacks.literal_ties import Literal

@@ -16,7 +16,7 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.solve import flow_to_end
+from jaxselect.stages import flow_to_end
 from jaxselect.trial import _evaluate
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
