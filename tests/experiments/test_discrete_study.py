@@ -89,13 +89,13 @@ def test_both_rules_go_down_the_gradient_of_the_risk():
     slope = np.asarray(slope)
 
     @jax.jit
-    def updated(query):
+    def updated(before, bags, query):
         return [
             discrete.update(before, bags, query, step=0.5, normalised=normalised)
             for normalised in (False, True)
         ]
 
-    plain, unit = updated(query)
+    plain, unit = updated(before, bags, query)
     np.testing.assert_allclose(plain, query - 0.5 * slope, atol=1e-14)
     wanted = query - 0.5 * slope / np.linalg.norm(slope)
     np.testing.assert_allclose(unit, wanted, atol=1e-12)
