@@ -107,7 +107,6 @@ STUDIES = (
     "text.assumption_violation",
     "text.explain",
     "networks",
-    "networks.sweep",
     "benchmarks.table",
     "benchmarks.flow",
     "benchmarks.max_margin",

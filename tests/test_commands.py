@@ -108,7 +108,7 @@ class Hide:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Hide())
 sys.path.insert(0, {str(ROOT)!r})
-runpy.run_module("experiments.networks.sweep", run_name="__main__")
+runpy.run_module("experiments.networks", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""

@@ -17,7 +17,6 @@ from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
 from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
@@ -211,7 +210,6 @@ LARGE = {
     ),
     "paper.lemma_4_1": (text_lemma.main, text_lemma.PRESETS, ["--dims"]),
     "networks": (networks.main, networks.PRESETS, ["--dim"]),
-    "networks.sweep": (network_sweep.main, network_sweep.PRESETS, ["--seeds"]),
 }
 
 

@@ -15,7 +15,6 @@ from experiments.benchmarks import networks as benchmark
 from experiments.common.results import read
 from experiments.networks import data as network_data
 from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
 from experiments.networks.study import DATA, TABLES
 from experiments.text import data as review_data
 from jaxselect.checks import BadInput
@@ -131,44 +130,6 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
     for name in ("random", "sorted"):
         # PyTorch is optional, and of single precision here.
         assert results.get(f"{name}_disagreement", 0.0) < 1e-4
-
-
-@pytest.mark.parametrize("name", ["two_layer_key_query", "classes"])
-def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
-    """Seeds × d × η₀ in one trace; the interval of the exponent is around −1/2."""
-    settings = dataclasses.replace(
-        network_sweep.PRESETS[name],
-        seeds=8,
-        dims=(1e3, 1e6),
-        step_sizes=(1.0, 10.0, 1e200),
-        steps=20,
-        out=tmp_path,
-    )
-    results = network_sweep.main(settings)
-    assert (results["lanes"], results["traces"]) == (48, 1)
-    for step_size in (1, 10):
-        found = results[f"step size {step_size}"]
-        assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
-        assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
-    # Steps far too long overflow: they are counted, and enter no mean.
-    failed = results["step size 1e+200"]
-    assert failed["statuses"]["NOT_FINITE"] == 16
-    assert failed["fitted"] == 0 and np.isnan(failed["exponent"])
-    assert np.isfinite(results["step size 1"]["loss"])
-    assert read(tmp_path).arrays["error"].shape == (2, 8, 3)
-    check_shown(tmp_path)
-
-
-def test_lanes_that_blow_up_or_lack_an_error_enter_no_mean():
-    lanes = {
-        "status": np.array([[2, 0, 1], [2, 2, 2]]),
-        "error": np.array([[1.0, np.nan, 1.0], [0.1, 0.1, 0.1]]),
-        "loss": np.array([[1.0, np.inf, 3.0], [2.0, 2.0, 2.0]]),
-    }
-    row = network_sweep.summary((1e2, 1e4), lanes)
-    assert row["statuses"] == {"NOT_FINITE": 1, "UNORDERED": 1, "ORDERED": 4}
-    assert (row["fitted"], row["loss"]) == (2, 2.0)
-    assert row["exponent"] == pytest.approx(-0.5)
 
 
 def test_bin_means_that_are_a_mixture_are_seen_as_one():

@@ -11,7 +11,6 @@ from experiments.benchmarks import flow, max_margin
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
-from experiments.networks import sweep as network_sweep
 from experiments.report.folders import best, search
 from experiments.report.page import page
 from experiments.report.phases import diagram
@@ -270,7 +269,6 @@ ALTERED = {
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
     "watch": (watch.main, watch.PRESETS, {"dims": (7.0, 1e6), "seed": 3}),
     "step size": (step_size.main, step_size.PRESETS, {"dims": (64.0,)}),
-    "networks": (network_sweep.main, network_sweep.PRESETS, {"seeds": 3}),
 }
 
 

@@ -6,7 +6,6 @@ from experiments import reviews
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import flow as text_flow
 from experiments.text import training
@@ -172,11 +171,6 @@ def tables(*ranks):
     return networks.network_order(study({"published": found, "vocabulary": 9}))
 
 
-def lanes(*exponents):
-    found = {f"step size {n}": {"exponent": e} for n, e in enumerate(exponents)}
-    return network_sweep.first_step(study(found | {"lanes": 8}))
-
-
 TABLES = [
     (lambda: exponents(), HOLDS),
     (lambda: exponents(exponent_norm=-1.019), HOLDS),
@@ -260,11 +254,6 @@ TABLES = [
     (lambda: tables(0.91, 0.95), AGREES),
     (lambda: tables(0.91, 0.89), IN_PART),
     (lambda: tables(), OPEN),
-    (lambda: lanes(-0.519, -0.481), AGREES),
-    (lambda: lanes(-0.5, -0.479), IN_PART),
-    (lambda: lanes(-0.5, NAN), IN_PART),
-    (lambda: lanes(-0.53), FAILS),
-    (lambda: lanes(), OPEN),
 ]
 
 
