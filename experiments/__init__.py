@@ -112,7 +112,6 @@ STUDIES = (
     "benchmarks.max_margin",
     "benchmarks.text",
     "benchmarks.networks",
-    "benchmarks.compile",
 )
 """Every program, the first one first."""
 
