@@ -98,7 +98,6 @@ STUDIES = (
     "theory.peers",
     "theory.purity",
     "theory.selection",
-    "theory.tolerance",
     "theory.watch",
     "reviews",
     "text.training",

@@ -98,7 +98,6 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
         ("theory.discrete", {"largest": 0.01}),
         ("theory.phases", {"later_norm": 10.0}),
         ("theory.rates", {"problem": {"sequences": 3}}),
-        ("theory.tolerance", {"sweeps": ("smoke", "smoke")}),
     ],
     ids=str,
 )
