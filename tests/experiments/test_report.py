@@ -11,6 +11,7 @@ from experiments.benchmarks import flow, max_margin
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
+from experiments.paper import theorem_4_3
 from experiments.report.folders import best, search
 from experiments.report.page import page
 from experiments.report.phases import diagram
@@ -100,6 +101,18 @@ def test_a_smoke_run_decides_nothing(tmp_path):
         listed = rows(search([tmp_path / name]))
         (verdicts[name],) = {row.measured.verdict for row in listed}
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
+
+
+def test_a_statement_of_the_paper_is_listed_once(folder, tmp_path):
+    """The sweep says it; alone, the item that reads its runs does."""
+    item = dataclasses.replace(
+        theorem_4_3.PRESETS["full"], sweep=folder, out=tmp_path / "item"
+    )
+    results.write(item.out, settings=item, results={"runs": 1})
+    both = [row.claim for row in rows(search([folder, item.out]))]
+    assert not {*theorem_4_3.CLAIMS} & {*both}
+    alone = [row.claim for row in rows(search([item.out]))]
+    assert alone == [*theorem_4_3.CLAIMS]
 
 
 OTHER_TOKENS = [
