@@ -130,17 +130,3 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
     for name in ("random", "sorted"):
         # PyTorch is optional, and of single precision here.
         assert results.get(f"{name}_disagreement", 0.0) < 1e-4
-
-
-def test_bin_means_that_are_a_mixture_are_seen_as_one():
-    """The published E·v before an MLP is monotone plus a share of its E·p."""
-    table = TABLES["mlp"]
-    x = np.array(table["values"][0])
-    ours = {"scores": x**2, "values": 0.5 * x + 0.3 * x**2}
-    tables = {
-        name: {"x": x, "ours": ours[name], "theirs": table[name][1]} for name in ours
-    }
-    found = networks.mixture(tables)
-    assert found["ours"]["of_x_and_scores"] == pytest.approx(1)
-    assert found["ours"]["scores"] == pytest.approx(0.3)
-    assert found["theirs"]["of_x"] < 0.6 < 0.95 < found["theirs"]["of_x_and_scores"]
