@@ -95,7 +95,7 @@ print(json.dumps(said))
         (target,) = re.findall(r"is not installed: make (\w+),", line) or [""]
         assert target in EXTRAS and re.search(rf"\b{target}\b.*:", MAKEFILE), name
     # What the first page asks a reader to run needs no more than a sweep.
-    assert not said.keys() & {"run", "sweep", "figures", "report", "theory.phases"}
+    assert not said.keys() & {"run", "sweep", "figures", "report", "beyond.phases"}
     assert said.keys() >= {"reviews", "networks", "text.training"}
 
 

@@ -1,1 +1,1 @@
-"""Studies of the theory, on synthetic data."""
+"""Studies of what the paper leaves open, on invented data."""

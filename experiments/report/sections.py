@@ -42,7 +42,7 @@ TOPICS = {
         "The paper, item by item",
         "Figures of each item; make paper makes a page of its statements, one by one.",
     ),
-    "theory": Topic(
+    "beyond": Topic(
         "rates",
         "Rates",
         "How fast the direction of p converges, what that depends on, and how the "

@@ -13,6 +13,7 @@ import pytest
 
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
+from experiments.beyond import discrete, rates, step_size
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
@@ -22,7 +23,6 @@ from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
 from experiments.text import fitting
 from experiments.text import training as text_training
-from experiments.theory import discrete, rates, step_size
 from jaxselect import compilation
 from jaxselect.checks import BadInput
 

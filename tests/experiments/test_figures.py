@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from experiments.benchmarks import flow
+from experiments.beyond import phases, rates, tolerance
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
 from experiments.common.statistics import binned
@@ -16,7 +17,6 @@ from experiments.figures.__main__ import main as draw_folder
 from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
 from experiments.text import training
-from experiments.theory import phases, rates, tolerance
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite

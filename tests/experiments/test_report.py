@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import flow, max_margin
+from experiments.beyond import joint, rates, step_size, watch
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
@@ -21,7 +22,6 @@ from experiments.report.uncertified import uncertified
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
-from experiments.theory import joint, rates, step_size, watch
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
@@ -178,9 +178,9 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "theory.rates").folder == tmp_path / "b-full"
+    assert best(found, "beyond.rates").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
-    assert best(found, "theory.joint") is None
+    assert best(found, "beyond.joint") is None
 
 
 def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):

@@ -3,11 +3,7 @@
 import pytest
 
 from experiments import reviews
-from experiments.common.claims import Verdict
-from experiments.common.results import Finished
-from experiments.paper import lemma_4_1 as text_lemma
-from experiments.text import flow as text_flow
-from experiments.theory import (
+from experiments.beyond import (
     _trained_head,
     joint,
     peers,
@@ -18,12 +14,16 @@ from experiments.theory import (
     step_size,
     watch,
 )
-from experiments.theory import (
+from experiments.beyond import (
     discrete as steps,
 )
-from experiments.theory import (
+from experiments.beyond import (
     influence as tokens,
 )
+from experiments.common.claims import Verdict
+from experiments.common.results import Finished
+from experiments.paper import lemma_4_1 as text_lemma
+from experiments.text import flow as text_flow
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
