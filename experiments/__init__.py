@@ -106,6 +106,7 @@ STUDIES = (
     "text.assumption_violation",
     "text.explain",
     "networks",
+    "networks.protocol",
     "benchmarks.table",
     "benchmarks.flow",
     "benchmarks.max_margin",

@@ -90,6 +90,10 @@ class Settings(Study):
         step_size: η₀ of the one step compared with its prediction.
         steps: training steps, all parameters together.
         learning_rate: of Adam.
+        query_rate: of Adam for p, where it has one of its own; likewise
+        head_rate: for the heads, 0 holds them, and
+        matrix_rate: for matrices in the logits.
+        query_length: ‖p‖ at the start; as drawn, about one, by default.
         batch: sequences per step; 0 for all of them.
         every: steps between two reports; 0 for none.
         checked: sequences of each split that loss, accuracy and the one step are taken
@@ -110,6 +114,10 @@ class Settings(Study):
     step_size: Positive = 1000.0
     steps: Count = 150
     learning_rate: Positive = 3e-3
+    query_rate: float | None = None
+    head_rate: float | None = None
+    matrix_rate: float | None = None
+    query_length: Positive | None = None
     batch: int = 240
     every: int = 50
     checked: int = 2500
@@ -153,6 +161,8 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     )
     network = Network(len(data.words), settings.dim, design)
     begin = start(network, jax.random.key(settings.seed))
+    if settings.query_length is not None:
+        begin = with_query(begin, settings.query_length)
     strata = stratify(data.train, data.labels, classes=classes)
     looked_at = (
         subsample(Counted(data.train, data.labels), settings.checked),
@@ -204,6 +214,37 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     return columns | named | {"words": np.array(data.words)}
 
 
+def with_query(variables: Variables, length: float) -> Variables:
+    """The same with a p of another length."""
+    query = variables["params"]["cls"]
+    query = query * (length / jnp.linalg.norm(query))
+    return {"params": variables["params"] | {"cls": query}}
+
+
+def adam(usual: float, **rates: float | None) -> optax.GradientTransformation:
+    """Adam with rates of their own for parameters whose names begin so.
+
+    Args:
+        usual: the rate of all others.
+        rates: by beginning of a name; None for the usual one.
+
+    Example:
+        >>> rule, rows = adam(0.1, heads=0.0), jnp.ones(1)
+        >>> there = {"params": {"embeddings": rows, "heads": rows}}
+        >>> rule.update(there, rule.init(there))[0]["params"]["heads"].tolist()
+        [0.0]
+    """
+    own = {name: rate for name, rate in rates.items() if rate is not None}
+
+    def kind(name: str) -> str:
+        return next((one for one in own if name.startswith(one)), "")
+
+    return optax.partition(
+        {name: optax.adam(rate) for name, rate in ({"": usual} | own).items()},
+        lambda tree: {"params": {name: kind(name) for name in tree["params"]}},
+    )
+
+
 def fitted(
     network: Network,
     begin: Variables,
@@ -226,7 +267,12 @@ def fitted(
             network,
             begin,
             strata,
-            optax.adam(settings.learning_rate),
+            adam(
+                settings.learning_rate,
+                cls=settings.query_rate,
+                heads=settings.head_rate,
+                product=settings.matrix_rate,
+            ),
             steps=settings.steps,
             batch=settings.batch or None,
             key=jax.random.key(settings.seed + 1),

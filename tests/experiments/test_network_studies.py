@@ -5,6 +5,7 @@ import functools
 import json
 import os
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,8 +15,10 @@ from scipy.stats import spearmanr
 from experiments.benchmarks import networks as benchmark
 from experiments.common.results import read
 from experiments.networks import data as network_data
+from experiments.networks import protocol
 from experiments.networks import study as networks
 from experiments.networks.study import DATA, TABLES
+from experiments.paper._tables import published
 from experiments.text import data as review_data
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
@@ -130,3 +133,55 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
     for name in ("random", "sorted"):
         # PyTorch is optional, and of single precision here.
         assert results.get(f"{name}_disagreement", 0.0) < 1e-4
+
+
+def test_protocols_come_by_hand_then_drawn_then_near_the_best():
+    settings = protocol.Settings(drawn=2, most=10**9)
+    tried = []
+    for number in range(8):
+        tried.append(protocol.following(settings, tried) | {"criterion": number})
+    first = [tuple(one[name] for name in protocol.NAMES) for one in tried]
+    assert first[:4] == [*protocol.BY_HAND]
+    for one in first[4:6]:
+        inside = zip(protocol.LOW, one, protocol.HIGH, strict=True)
+        assert all(low <= x <= high or x == 0 for low, x, high in inside)
+    near = np.log(np.array(first[6:]) / protocol.BY_HAND[0])
+    assert 0 < np.abs(near).max() < 5 * protocol.SPREAD
+
+
+def test_bins_that_judge_do_not_choose():
+    """On the published means with the odd bins doubled only these are off."""
+    means = {part: table[1].copy() for part, table in published(protocol.TABLE).items()}
+    for column in means.values():
+        column[1::2] *= 2
+    chosen, judged = (protocol.scored(means, bins) for bins in protocol.BINS)
+    assert chosen["criterion, chosen"] == pytest.approx(0)
+    assert judged["values size, judged"] == pytest.approx(2)
+    assert judged["criterion, judged"] == pytest.approx(np.log(2))
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path):
+    settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
+    first = protocol.main(settings)["tried"]
+    assert len(first) == len(protocol.BY_HAND) + settings.drawn + settings.closer
+    more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
+    assert more[:-1] == first and len(more) == len(first) + 1
+    assert read(tmp_path).arrays["scores"].shape == (len(more), 20)
+    check_shown(tmp_path)
+
+
+def test_a_parameter_moves_at_its_own_rate():
+    """Adam's first step is its rate, whatever the gradient."""
+    names = ("embeddings", "cls", "heads", "product_1", "product_2")
+    rule = networks.adam(0.1, cls=0.2, heads=0.0, product=0.3)
+    here = {"params": {name: np.ones(2, np.float32) for name in names}}
+    with jax.numpy_dtype_promotion("standard"):
+        moved, _ = rule.update(here, rule.init(here), here)
+    found = [-float(moved["params"][name][0]) for name in names]
+    assert found == pytest.approx([0.1, 0.2, 0.0, 0.3, 0.3], rel=1e-4)
+
+
+def test_a_query_of_another_length_keeps_its_direction():
+    begin = {"params": {"cls": np.array([3.0, 4.0]), "heads": np.ones(2)}}
+    found = networks.with_query(begin, 10.0)["params"]
+    assert found["cls"].tolist() == [6.0, 8.0] and found["heads"].tolist() == [1, 1]
