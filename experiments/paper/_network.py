@@ -19,18 +19,21 @@ Settings = networks.Settings
 Chosen = TypeVar("Chosen", bound=networks.Settings)
 
 
-def presets(kind: Callable[..., Chosen], name: str, out: str) -> dict[str, Chosen]:
+def presets(
+    kind: Callable[..., Chosen], name: str, out: str, **training: Any
+) -> dict[str, Chosen]:
     """A network's preset of `networks` in a class and a folder of an item's own.
 
     Args:
         kind: the item's class of settings.
         name: of the preset, and of its published tables.
         out: folder for results.
+        training: settings that are the item's own, too.
 
     Returns:
         The preset by its name, and a `smoke` of seconds, on invented tokens.
     """
-    usual: dict[str, Any] = vars(networks.PRESETS[name]) | {"out": Path(out)}
+    usual: dict[str, Any] = vars(networks.PRESETS[name]) | {"out": Path(out)} | training
     small = {"dim": 32, "steps": 20, "batch": 120, "every": 0, "checked": 200}
     beside = {"preset": "smoke", "out": Path(f"{out}-smoke")}
     return {name: kind(**usual), "smoke": kind(**usual | small | beside)}
