@@ -40,7 +40,13 @@ def presets(
 
 
 def against_tables(
-    kind: type[Settings], name: str, title: str, statement: str, source: str
+    kind: type[Settings],
+    name: str,
+    title: str,
+    statement: str,
+    source: str,
+    *,
+    training: str,
 ) -> Experiment:
     """A network whose bin means stand beside published ones, in order and in size.
 
@@ -50,6 +56,7 @@ def against_tables(
         title: of the item.
         statement: of the paper.
         source: its place there.
+        training: how it was chosen, which the authors do not say.
     """
 
     def trained(settings: Settings, results: dict) -> dict[str, np.ndarray]:
@@ -64,7 +71,9 @@ def against_tables(
 
     def measured(found: Finished) -> Measured:
         tables = _tables.tables_of(found, name)
-        return _tables.measured(tables, name, found.results["vocabulary"])
+        beside = _tables.measured(tables, name, found.results["vocabulary"])
+        said = f"{beside.value}; {training}" if tables else beside.value
+        return beside._replace(value=said)
 
     claims = (Claim(statement, measured, source),)
     return Experiment(
