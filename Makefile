@@ -33,7 +33,7 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compilin
 	$(RUN) -m experiments.figures results/smoke
 
 report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
-	$(RUN) -m experiments.theory.watch --out results/watch
+	$(RUN) -m experiments.beyond.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
 # TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews where they hold these) or DATASET=imdb_reviews.

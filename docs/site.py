@@ -173,7 +173,7 @@ def gallery() -> str:
         (
             "What remains off the important token, by what is trained",
             "figures/joint.png",
-            "python -m experiments.theory.joint",
+            "python -m experiments.beyond.joint",
         ),
         ("Tokens and attention moving", "report.png", "make sweep report picture"),
         ("Time of every rival over ours", "benchmarks.png", "make bench"),

@@ -5,16 +5,14 @@ No run is integrated: each edge is a formula, or the root of one function of (d,
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.programs import ready
 from experiments.common.tokens import ASSUMPTION_ONE, SIZES
 from jaxselect.compilation import fast_compile_options
 from jaxselect.theory.phases import (
@@ -116,10 +114,9 @@ def over(
     Returns:
         Two arrays (edges, dims), in the order of `NAMES`.
     """
-    arguments = [jnp.asarray(shape, float), jnp.asarray(dims)]
-    program = ready(_over_dims, (), arguments, options=fast_compile_options())
-    found = program.run(*arguments)
-    return np.asarray(found.edges), np.asarray(found.known)
+    program = jax.jit(_over_dims, compiler_options=fast_compile_options())
+    steps, known = program(jnp.asarray(shape, float), jnp.asarray(dims))
+    return np.asarray(steps), np.asarray(known)
 
 
 def borders(values: np.ndarray) -> np.ndarray:
@@ -136,18 +133,14 @@ def borders(values: np.ndarray) -> np.ndarray:
     return np.exp([2 * logs[0] - inner[0], *inner, 2 * logs[-1] - inner[-1]])
 
 
-def _over_dims() -> Callable[[jax.Array, jax.Array], SimpleNamespace]:
+def _over_dims(shape: jax.Array, dims: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The program of `over`."""
+    ensemble = Ensemble(*shape)
 
-    def program(shape: jax.Array, dims: jax.Array) -> SimpleNamespace:
-        ensemble = Ensemble(*shape)
+    def at(dim: jax.Array) -> tuple[jax.Array, jax.Array]:
+        edges = every_edge(ensemble, dim)
+        steps = jnp.stack([edges[name] for name in NAMES])
+        return steps, jax.vmap(partial(in_domain, ensemble, dim))(steps)
 
-        def at(dim: jax.Array) -> tuple[jax.Array, jax.Array]:
-            edges = every_edge(ensemble, dim)
-            steps = jnp.stack([edges[name] for name in NAMES])
-            return steps, jax.vmap(partial(in_domain, ensemble, dim))(steps)
-
-        steps, known = jax.lax.map(at, dims)
-        return SimpleNamespace(edges=steps.T, known=known.T)
-
-    return program
+    steps, known = jax.lax.map(at, dims)
+    return steps.T, known.T

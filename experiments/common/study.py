@@ -209,7 +209,7 @@ def name_of(finished: Finished) -> str:
     """Last part of a study's name, after which its figure is named.
 
     Example:
-        >>> name_of(Finished({}, {}, {}, {}, study="experiments.theory.rates"))
+        >>> name_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates"))
         'rates'
     """
     return (finished.study or "figure").rpartition(".")[2]
@@ -225,7 +225,7 @@ def study_of(finished: Finished) -> Experiment:
         BadInput: no study of this version has that name.
 
     Example:
-        >>> study_of(Finished({}, {}, {}, {}, study="experiments.theory.rates")).title
+        >>> study_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates")).title
         'Error constant and exponents'
         >>> study_of(Finished({}, {}, {}, {}, study="os.path"))
         Traceback (most recent call last):

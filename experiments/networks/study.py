@@ -11,9 +11,7 @@ An MLP makes the output vᵀφ(U z + c). Training moves E_s along the response
 g = mean_X ∂f/∂z_X, and E_sᵀv grows only as far as g has a part along v: the sign of gᵀv
 is random where that of U is (mathematics, section 5a). Therefore E_sᵀg/‖g‖ is shown
 too, and `turned`, E_sᵀv times the sign of gᵀv; a published table of one draw with
-gᵀv > 0 is compared with the latter. The residual from a multiple of x is a multiple of
-E_sᵀp, since tokens move along p too and pᵀv has either sign: both the published column
-and ours are such mixtures (`mixture`).
+gᵀv > 0 is compared with the latter.
 
 With matrices in the logits the draw and the learning rate decide how far tokens move
 along p and how far along v: the sizes of the two columns differ tenfold between runs,
@@ -40,7 +38,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from experiments.common import memory
-from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
+from experiments.common.claims import Shown
 from experiments.common.console import say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
@@ -92,6 +90,10 @@ class Settings(Study):
         step_size: η₀ of the one step compared with its prediction.
         steps: training steps, all parameters together.
         learning_rate: of Adam.
+        query_rate: of Adam for p, where it has one of its own; likewise
+        head_rate: for the heads, 0 holds them, and
+        matrix_rate: for matrices in the logits.
+        query_length: ‖p‖ at the start; as drawn, about one, by default.
         batch: sequences per step; 0 for all of them.
         every: steps between two reports; 0 for none.
         checked: sequences of each split that loss, accuracy and the one step are taken
@@ -112,6 +114,10 @@ class Settings(Study):
     step_size: Positive = 1000.0
     steps: Count = 150
     learning_rate: Positive = 3e-3
+    query_rate: float | None = None
+    head_rate: float | None = None
+    matrix_rate: float | None = None
+    query_length: Positive | None = None
     batch: int = 240
     every: int = 50
     checked: int = 2500
@@ -155,6 +161,8 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     )
     network = Network(len(data.words), settings.dim, design)
     begin = start(network, jax.random.key(settings.seed))
+    if settings.query_length is not None:
+        begin = with_query(begin, settings.query_length)
     strata = stratify(data.train, data.labels, classes=classes)
     looked_at = (
         subsample(Counted(data.train, data.labels), settings.checked),
@@ -195,8 +203,6 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     results["monotone"] = {name: rises(axes[name], columns[name]) for name in axes}
     called = settings.source.name if in_order(results["labels"]) else None
     results["published"] = compare(settings.preset, called, columns, across, imbalance)
-    if results["published"] and "response" in results:
-        results["mixture"] = mixture(results["published"])
     bag = bag_of_words.baseline(
         Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
     )
@@ -206,6 +212,37 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     results["bag_of_words"] = bag | {"ahead_of_ours": less}
     named = {f"x {name}": axis for name, axis in axes.items()}
     return columns | named | {"words": np.array(data.words)}
+
+
+def with_query(variables: Variables, length: float) -> Variables:
+    """The same with a p of another length."""
+    query = variables["params"]["cls"]
+    query = query * (length / jnp.linalg.norm(query))
+    return {"params": variables["params"] | {"cls": query}}
+
+
+def adam(usual: float, **rates: float | None) -> optax.GradientTransformation:
+    """Adam with rates of their own for parameters whose names begin so.
+
+    Args:
+        usual: the rate of all others.
+        rates: by beginning of a name; None for the usual one.
+
+    Example:
+        >>> rule, rows = adam(0.1, heads=0.0), jnp.ones(1)
+        >>> there = {"params": {"embeddings": rows, "heads": rows}}
+        >>> rule.update(there, rule.init(there))[0]["params"]["heads"].tolist()
+        [0.0]
+    """
+    own = {name: rate for name, rate in rates.items() if rate is not None}
+
+    def kind(name: str) -> str:
+        return next((one for one in own if name.startswith(one)), "")
+
+    return optax.partition(
+        {name: optax.adam(rate) for name, rate in ({"": usual} | own).items()},
+        lambda tree: {"params": {name: kind(name) for name in tree["params"]}},
+    )
 
 
 def fitted(
@@ -230,7 +267,12 @@ def fitted(
             network,
             begin,
             strata,
-            optax.adam(settings.learning_rate),
+            adam(
+                settings.learning_rate,
+                cls=settings.query_rate,
+                heads=settings.head_rate,
+                product=settings.matrix_rate,
+            ),
             steps=settings.steps,
             batch=settings.batch or None,
             key=jax.random.key(settings.seed + 1),
@@ -391,38 +433,6 @@ def compare(
     return results
 
 
-def mixture(tables: dict) -> dict[str, dict[str, float]]:
-    """Shares of x and E·p in the bin means of E·v before an MLP.
-
-    The published ones are a monotone part and a share of the same E·p: E_s moves along
-    p as far as it is attended to, and p has a component along v.
-
-    Returns:
-        For ours and theirs the part of the variance of E·v that is linear in x, the
-        part that is linear in x and E·p, and the coefficient of E·p.
-    """
-    found = {}
-    for side in ("ours", "theirs"):
-        scores, values = (np.array(tables[name][side]) for name in ("scores", "values"))
-        full = ~np.isnan(values)
-        x = np.array(tables["values"]["x"])[full]
-        scores, values = scores[full], values[full]
-        straight = np.stack([np.ones_like(x), x], axis=1)
-        both = np.column_stack([straight, scores])
-        total = np.sum((values - values.mean()) ** 2)
-        fits = [np.linalg.lstsq(part, values)[0] for part in (straight, both)]
-        left = [
-            np.sum((values - part @ fit) ** 2) / total
-            for part, fit in zip((straight, both), fits, strict=True)
-        ]
-        found[side] = {
-            "of_x": float(1 - left[0]),
-            "of_x_and_scores": float(1 - left[1]),
-            "scores": float(fits[1][2]),
-        }
-    return found
-
-
 def listed(numbers: Mapping[str, float]) -> str:
     """Names and numbers on one line.
 
@@ -445,8 +455,6 @@ def say_tables(results: dict, preset: str) -> None:
         say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")
     if "response" in results:
         say(f"cosine of the response and the head: {listed(results['response'])}")
-    for side, row in results.get("mixture", {}).items():
-        say(f"E·v as a mixture of x and E·p, {side}: {listed(row)}")
     for name, row in results["monotone"].items():
         shown = "   ".join(f"{key} {value:+.3f}" for key, value in row.items())
         say(f"{name:9s} rank correlation: {shown}")
@@ -509,57 +517,17 @@ DATA = dict.fromkeys(TABLES, (published.DATA, 2)) | {"stars": ("yelp_review_full
 
 
 def draw(finished: Finished) -> Figure:
-    """One panel per column, and one per published table."""
-    described = finished.results
+    """E·p and E·v of every token over its posterior difference, a panel per column."""
     columns = finished.arrays
     names = [name.removeprefix("x ") for name in columns if name.startswith("x ")]
-    tables = described["published"]
-    panels = len(names) + len(tables)
-    size = (4.5 * panels, 4)
-    figure, axes = subplots(1, panels, figsize=size, squeeze=False)
-    for panel, name in zip(axes[0], names, strict=False):
+    size = (4.5 * len(names), 4)
+    figure, axes = subplots(1, len(names), figsize=size, squeeze=False)
+    for panel, name in zip(axes[0], names, strict=True):
         label = name.replace("scores", "E·W²p").replace("values", "E·v")
         label = label.replace("response", "E·g/‖g‖")
         cloud(panel, columns[f"x {name}"], columns[name], label)
         panel.set_xlabel("posterior difference")
-    for panel, (name, table) in zip(axes[0, len(names) :], tables.items(), strict=True):
-        ours, theirs = np.array(table["ours"]), np.array(table["theirs"])
-        panel.plot(table["x"], ours / np.nanstd(ours), "o-", label="ours")
-        panel.plot(table["x"], theirs / theirs.std(), "s--", label="published")
-        title = f"{name}: rank correlation {table['rank_correlation']:.2f}"
-        panel.set(title=title, xlabel="bin", ylabel="mean / its deviation")
-        panel.locator_params(axis="x", nbins=5)
-        panel.legend()
     return figure
-
-
-RANK = 0.9
-"""Rank correlation from which two tables count as one tendency."""
-
-
-def network_order(found: Finished) -> Measured:
-    """Richer networks order words alike."""
-    tables = found.results["published"]
-    if not tables:
-        return Measured(Verdict.OPEN, "nothing published to hold it against")
-    ranks = {name: table["rank_correlation"] for name, table in tables.items()}
-    shown = ", ".join(f"{name} {num(rank)}" for name, rank in ranks.items())
-    return Measured(
-        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins: {shown}",
-        f"{found.results['vocabulary']:,} words",
-        "–",
-        f"{RANK:g} or more in every table",
-    )
-
-
-CLAIMS = (
-    Claim(
-        "Two layers, an MLP and many classes show the same tendencies.",
-        network_order,
-        "Discussion of the paper",
-    ),
-)
 
 
 def show(found: Finished) -> Shown:
@@ -584,7 +552,6 @@ def show(found: Finished) -> Shown:
 main = Experiment(
     run,
     draw=draw,
-    claims=CLAIMS,
     show=show,
     title="Words of a richer network",
     precision="float32",

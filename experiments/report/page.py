@@ -45,15 +45,7 @@ def page(found: list[Found]) -> str:
             if block.shown.words
         ],
     }
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
-    return environment.get_template("page.html").render(
+    return template(ASSETS).render(
         claims=claims,
         verdicts=_verdicts(claims),
         absent=absent(found),
@@ -66,13 +58,26 @@ def page(found: list[Found]) -> str:
         look=palette.STATUS,
         edges=palette.EDGES,
         classes=palette.CLASSES,
-        style=_asset("page.css"),
         programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
         data=embedded(data),
         watch_data=Markup(
             packed(json.dumps(watched.data, separators=(",", ":")).encode())
         ),
     )
+
+
+def template(folder: Path) -> jinja2.Template:
+    """The page.html of a folder; its head, with the style, is that of every page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, ASSETS]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
+    environment.globals["style"] = _asset("page.css")
+    return environment.get_template("page.html")
 
 
 def _verdicts(claims: list[Row]) -> list[tuple[Verdict, int]]:

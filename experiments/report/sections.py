@@ -42,7 +42,7 @@ TOPICS = {
         "The paper, item by item",
         "Figures of each item; make paper makes a page of its statements, one by one.",
     ),
-    "theory": Topic(
+    "beyond": Topic(
         "rates",
         "Rates",
         "How fast the direction of p converges, what that depends on, and how the "
@@ -107,18 +107,29 @@ def rows(found: list[Found]) -> list[Row]:
     """Every claim of a study on disk, measured on the best results there are.
 
     Returns:
-        One row each, in the order of the studies.
+        One row each, in the order of the studies; what a sweep shows of a statement of
+        the paper, the item that reads the same runs does not show again.
     """
-    listed = []
+    listed: list[Row] = []
+    shown: set[str] = set()
     for name, results in _best(found):
         try:
             claims = CLAIMS if name == "sweep" else study_of(_finished(results)).claims
         except ILL_FORMED:
             continue
+        if name == "sweep":
+            shown = {_place(claim) for claim in claims if claim.source}
         listed += [
-            Row(claim, command(name), measured(claim, results)) for claim in claims
+            Row(claim, command(name), measured(claim, results))
+            for claim in claims
+            if not (name.startswith("paper.") and _place(claim) in shown)
         ]
     return listed
+
+
+def _place(claim: Claim) -> str:
+    """The lemma, theorem or reply of a claim, without what is said of it."""
+    return claim.source.replace(";", ",").partition(",")[0]
 
 
 def sections(found: list[Found]) -> list[Section]:

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.beyond.watch import lasts
 from experiments.common.numbers import short, ticks
 from experiments.common.runs import CERTIFIED
 from experiments.common.tokens import same_tokens
 from experiments.report.folders import ILL_FORMED, Found, best
-from experiments.theory.watch import lasts
 
 
 class Watched(NamedTuple):
@@ -36,7 +36,7 @@ def watched(found: list[Found]) -> Watched:
     Returns:
         Them, or why there are none.
     """
-    results = best(found, "theory.watch")
+    results = best(found, "beyond.watch")
     if results is None:
         return Watched("not run here", [], [], [], None)
     try:

@@ -246,7 +246,7 @@ CLAIMS = (
         "With d and η₀ large enough, attention ends on every important token of every "
         "sequence.",
         all_selected,
-        "Theorem 4.3",
+        "Lemmas 4.4 and 4.5",
     ),
     Claim(
         "The direction of p tends to that of the max-margin solution p_mm of its own "

@@ -164,11 +164,6 @@ def read(source: Source) -> tuple[text.Reviews, text.Reviews]:
     return train, test
 
 
-def fitted_reviews(source: Source) -> text.Reviews:
-    """The texts of `Splits.train`, for what a bag forgets."""
-    return _hold_out(read(source)[0])[0]
-
-
 def _located(source: Source) -> Source:
     """The source with its files in place."""
     if source.dataset is not None:

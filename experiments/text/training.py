@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
+from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import watched
@@ -170,10 +170,6 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     arrays: dict = {"posterior_difference": posterior}
     for name, both in words.items():
         arrays |= {f"{part} {name}": column for part, column in both.items()}
-    if known:
-        arrays |= {"published x": published.POSTERIOR}
-        arrays |= {"published values": published.VALUES}
-        arrays |= {"published scores": published.SCORES}
     return arrays
 
 
@@ -296,10 +292,7 @@ def say_published(results: dict) -> None:
 
 
 def draw(finished: Finished) -> Figure:
-    """E_sᵀv and E_sᵀp against the posterior difference, a row per model.
-
-    Dashed, for data that figures were published for: their bin means, at our scale.
-    """
+    """E_sᵀv and E_sᵀp against the posterior difference, a row per model."""
     columns = finished.arrays
     models = [name.partition(" ")[2] for name in columns if name.startswith("scores")]
     figure, axes = subplots(
@@ -310,47 +303,7 @@ def draw(finished: Finished) -> Figure:
             across, upward = columns["posterior_difference"], columns[f"{part} {model}"]
             panel = axes[row, column]
             cloud(panel, across, upward, f"{label}, {model}")
-            if f"published {part}" in columns:
-                ours, theirs = binned(across, upward).mean, columns[f"published {part}"]
-                scaled = (theirs - theirs.mean()) / theirs.std() * np.nanstd(ours)
-                scaled += np.nanmean(ours)
-                style = {"linestyle": "--", "color": "black", "marker": ""}
-                style["label"] = "published, at our scale"
-                panel.plot(columns["published x"], scaled, **style)
-                panel.legend(loc="upper left")
     return figure
-
-
-RANK = 0.9
-"""Rank correlation from which two tables count as one tendency."""
-
-
-def text_order(found: Finished) -> Measured:
-    """E·v and E·p of words follow the posterior difference as published."""
-    if not found.results.get("published"):
-        return Measured(Verdict.OPEN, "nothing published to hold it against")
-    models = found.results["models"]
-    name = "together" if "together" in models else next(iter(models))
-    shape = models[name]["shape"]
-    ranks = {part: shape[part]["rank_correlation"] for part in ("values", "scores")}
-    return Measured(
-        of_cases(sum(rank >= RANK for rank in ranks.values()), len(ranks)),
-        f"rank correlation with the published bins {num(ranks['values'])} (E·v), "
-        f"{num(ranks['scores'])} (E·p)",
-        f"{found.results['vocabulary']:,} words in 20 bins",
-        "–",
-        f"{RANK:g} or more in both",
-    )
-
-
-CLAIMS = (
-    Claim(
-        "After training, E·v and E·p of words follow their posterior difference as in "
-        "the published tables.",
-        text_order,
-        "Experiments of the paper",
-    ),
-)
 
 
 def show(found: Finished) -> Shown:
@@ -384,7 +337,6 @@ def show(found: Finished) -> Shown:
 main = Experiment(
     run,
     draw=draw,
-    claims=CLAIMS,
     show=show,
     title="Trained as published",
     precision="float32",

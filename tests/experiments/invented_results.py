@@ -3,13 +3,13 @@
 import numpy as np
 
 from experiments import reviews
+from experiments.beyond import watch
+from experiments.beyond.problem import Problem
 from experiments.common import results
 from experiments.common.study import study_of
 from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.sections import rows
-from experiments.theory import watch
-from experiments.theory.problem import Problem
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 

@@ -13,17 +13,16 @@ import pytest
 
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
+from experiments.beyond import discrete, rates, step_size
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
 from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
 from experiments.text import fitting
 from experiments.text import training as text_training
-from experiments.theory import discrete, rates, step_size
 from jaxselect import compilation
 from jaxselect.checks import BadInput
 
@@ -211,7 +210,6 @@ LARGE = {
     ),
     "paper.lemma_4_1": (text_lemma.main, text_lemma.PRESETS, ["--dims"]),
     "networks": (networks.main, networks.PRESETS, ["--dim"]),
-    "networks.sweep": (network_sweep.main, network_sweep.PRESETS, ["--seeds"]),
 }
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.theory import (
+from experiments.beyond import (
     discrete,
 )
-from experiments.theory.problem import Problem
+from experiments.beyond.problem import Problem
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from experiments.beyond.phases import EDGES
 from experiments.common import edges
-from experiments.theory.phases import EDGES
 from jaxselect.theory.phases import selection_edge
 from jaxselect.theory.two_classes import Ensemble
 

@@ -8,15 +8,14 @@ import pytest
 import xarray as xr
 
 from experiments.benchmarks import flow
+from experiments.beyond import phases, rates, watch
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
-from experiments.common.statistics import binned
 from experiments.common.style import drawn, subplots
 from experiments.figures.__main__ import main as draw_folder
 from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
 from experiments.text import training
-from experiments.theory import phases, rates, tolerance
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
@@ -184,16 +183,6 @@ def test_every_model_has_a_row_with_its_values_and_its_scores():
         model = name.partition(" ")[2]
         label = "E·v" if name.startswith("values") else "E·p"
         assert axes.get_ylabel() == f"{label}, {model}"
-    # Published means have our level and spread, and their shape.
-    theirs = {"published x": np.linspace(-1, 1, 5), "published values": np.arange(5.0)}
-    theirs["published scores"] = -np.arange(5.0)
-    figure = drawn(training.draw, results.Finished({}, {}, arrays | theirs, {}))
-    for axes, name, sign in zip(figure.axes, names, (1, -1, 1, -1), strict=True):
-        (line,) = lines(axes, "--")
-        ours = binned(arrays["posterior_difference"], arrays[name]).mean
-        assert line.get_ydata().std() == pytest.approx(np.nanstd(ours))
-        assert line.get_ydata().mean() == pytest.approx(np.nanmean(ours))
-        assert (sign * np.diff(line.get_ydata()) > 0).all()
 
 
 def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
@@ -238,7 +227,7 @@ def test_a_data_set_of_one_cell_has_no_map():
 
 def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypatch):
     arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
-    for study in (rates, tolerance):
+    for study in (rates, watch):
         name = study.__name__.rpartition(".")[2]
         settings = study.PRESETS["smoke"]
         results.write(tmp_path / name, settings=settings, results={}, arrays=arrays)
@@ -251,5 +240,5 @@ def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypa
     assert draw_folder([str(tmp_path / "rates")]) == 0
     assert sorted(seen[0].arrays) == sorted(arrays)
     assert (tmp_path / "rates" / "rates.png").exists()
-    assert draw_folder([str(tmp_path / "tolerance")]) == 2
+    assert draw_folder([str(tmp_path / "watch")]) == 2
     assert draw_folder([str(tmp_path / "rates"), "--only", "lemma"]) == 2

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.theory import (
+from experiments.beyond import (
     _key_query,
     _trained_head,
 )
-from experiments.theory._trained_head import Heading, classify, heading, relaxed
-from experiments.theory.problem import Problem
+from experiments.beyond._trained_head import Heading, classify, heading, relaxed
+from experiments.beyond.problem import Problem
 from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.theory import (
+from experiments.beyond import (
     joint,
 )
-from experiments.theory.problem import Problem
+from experiments.beyond.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.selection import importance

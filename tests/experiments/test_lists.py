@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.beyond import lists
 from experiments.common.study import check
-from experiments.theory import lists
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.lists import alternating_list

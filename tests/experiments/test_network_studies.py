@@ -5,6 +5,7 @@ import functools
 import json
 import os
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,9 +15,10 @@ from scipy.stats import spearmanr
 from experiments.benchmarks import networks as benchmark
 from experiments.common.results import read
 from experiments.networks import data as network_data
+from experiments.networks import protocol
 from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
 from experiments.networks.study import DATA, TABLES
+from experiments.paper._tables import published
 from experiments.text import data as review_data
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
@@ -133,53 +135,53 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
         assert results.get(f"{name}_disagreement", 0.0) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["two_layer_key_query", "classes"])
-def test_a_sweep_is_one_program_and_finds_the_exponent(name, tmp_path):
-    """Seeds × d × η₀ in one trace; the interval of the exponent is around −1/2."""
-    settings = dataclasses.replace(
-        network_sweep.PRESETS[name],
-        seeds=8,
-        dims=(1e3, 1e6),
-        step_sizes=(1.0, 10.0, 1e200),
-        steps=20,
-        out=tmp_path,
-    )
-    results = network_sweep.main(settings)
-    assert (results["lanes"], results["traces"]) == (48, 1)
-    for step_size in (1, 10):
-        found = results[f"step size {step_size}"]
-        assert found["low"] - 0.01 < -0.5 < found["high"] + 0.01
-        assert found["statuses"] == {"NOT_FINITE": 0, "UNORDERED": 0, "ORDERED": 16}
-    # Steps far too long overflow: they are counted, and enter no mean.
-    failed = results["step size 1e+200"]
-    assert failed["statuses"]["NOT_FINITE"] == 16
-    assert failed["fitted"] == 0 and np.isnan(failed["exponent"])
-    assert np.isfinite(results["step size 1"]["loss"])
-    assert read(tmp_path).arrays["error"].shape == (2, 8, 3)
+def test_protocols_come_by_hand_then_drawn_then_near_the_best():
+    settings = protocol.Settings(drawn=2, most=10**9)
+    tried = []
+    for number in range(8):
+        tried.append(protocol.following(settings, tried) | {"criterion": number})
+    first = [tuple(one[name] for name in protocol.NAMES) for one in tried]
+    assert first[:4] == [*protocol.BY_HAND]
+    for one in first[4:6]:
+        inside = zip(protocol.LOW, one, protocol.HIGH, strict=True)
+        assert all(low <= x <= high or x == 0 for low, x, high in inside)
+    near = np.log(np.array(first[6:]) / protocol.BY_HAND[0])
+    assert 0 < np.abs(near).max() < 5 * protocol.SPREAD
+
+
+def test_bins_that_judge_do_not_choose():
+    """On the published means with the odd bins doubled only these are off."""
+    means = {part: table[1].copy() for part, table in published(protocol.TABLE).items()}
+    for column in means.values():
+        column[1::2] *= 2
+    chosen, judged = (protocol.scored(means, bins) for bins in protocol.BINS)
+    assert chosen["criterion, chosen"] == pytest.approx(0)
+    assert judged["values size, judged"] == pytest.approx(2)
+    assert judged["criterion, judged"] == pytest.approx(np.log(2))
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path):
+    settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
+    first = protocol.main(settings)["tried"]
+    assert len(first) == len(protocol.BY_HAND) + settings.drawn + settings.closer
+    more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
+    assert more[:-1] == first and len(more) == len(first) + 1
+    assert read(tmp_path).arrays["scores"].shape == (len(more), 20)
     check_shown(tmp_path)
 
 
-def test_lanes_that_blow_up_or_lack_an_error_enter_no_mean():
-    lanes = {
-        "status": np.array([[2, 0, 1], [2, 2, 2]]),
-        "error": np.array([[1.0, np.nan, 1.0], [0.1, 0.1, 0.1]]),
-        "loss": np.array([[1.0, np.inf, 3.0], [2.0, 2.0, 2.0]]),
-    }
-    row = network_sweep.summary((1e2, 1e4), lanes)
-    assert row["statuses"] == {"NOT_FINITE": 1, "UNORDERED": 1, "ORDERED": 4}
-    assert (row["fitted"], row["loss"]) == (2, 2.0)
-    assert row["exponent"] == pytest.approx(-0.5)
+def test_a_parameter_moves_at_its_own_rate():
+    """Adam's first step is its rate, whatever the gradient."""
+    names = ("embeddings", "cls", "heads", "product_1", "product_2")
+    rule = networks.adam(0.1, cls=0.2, heads=0.0, product=0.3)
+    here = {"params": {name: np.ones(2, np.float32) for name in names}}
+    with jax.numpy_dtype_promotion("standard"):
+        moved, _ = rule.update(here, rule.init(here), here)
+    found = [-float(moved["params"][name][0]) for name in names]
+    assert found == pytest.approx([0.1, 0.2, 0.0, 0.3, 0.3], rel=1e-4)
 
 
-def test_bin_means_that_are_a_mixture_are_seen_as_one():
-    """The published E·v before an MLP is monotone plus a share of its E·p."""
-    table = TABLES["mlp"]
-    x = np.array(table["values"][0])
-    ours = {"scores": x**2, "values": 0.5 * x + 0.3 * x**2}
-    tables = {
-        name: {"x": x, "ours": ours[name], "theirs": table[name][1]} for name in ours
-    }
-    found = networks.mixture(tables)
-    assert found["ours"]["of_x_and_scores"] == pytest.approx(1)
-    assert found["ours"]["scores"] == pytest.approx(0.3)
-    assert found["theirs"]["of_x"] < 0.6 < 0.95 < found["theirs"]["of_x_and_scores"]
+def test_a_query_of_another_length_keeps_its_direction():
+    begin = {"params": {"cls": np.array([3.0, 4.0]), "heads": np.ones(2)}}
+    found = networks.with_query(begin, 10.0)["params"]
+    assert found["cls"].tolist() == [6.0, 8.0] and found["heads"].tolist() == [1, 1]

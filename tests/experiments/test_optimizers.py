@@ -11,8 +11,8 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.beyond import optimizers
 from experiments.common.study import check
-from experiments.theory import optimizers
 from jaxselect.checks import BadInput
 from jaxselect.model.attention import empirical_risk
 from tests.tolerances import assert_close

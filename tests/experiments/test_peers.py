@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.theory import peers
+from experiments.beyond import peers
 from jaxselect.flow.joint import LearningRates
 from jaxselect.margin.max_margin import MaxMarginStatus
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.theory import (
+from experiments.beyond import (
     phases,
 )
-from experiments.theory.phases import (
+from experiments.beyond.phases import (
     DIMS,
     MARKS,
     Case,

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common import console
-from experiments.theory import (
+from experiments.beyond import (
     discrete,
     embedding_steps,
     influence,
@@ -24,7 +23,8 @@ from experiments.theory import (
     selection,
     step_size,
 )
-from experiments.theory.problem import Problem
+from experiments.beyond.problem import Problem
+from experiments.common import console
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.crossing import CrossingStatus
 from jaxselect.model.selection import important_tokens

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import flow, max_margin
+from experiments.beyond import joint, rates, step_size, watch
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
-from experiments.networks import sweep as network_sweep
+from experiments.paper import theorem_4_3
 from experiments.report.folders import best, search
 from experiments.report.page import page
 from experiments.report.phases import diagram
@@ -21,7 +22,6 @@ from experiments.report.uncertified import uncertified
 from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
-from experiments.theory import joint, rates, step_size, watch
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
@@ -103,6 +103,18 @@ def test_a_smoke_run_decides_nothing(tmp_path):
     assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
 
 
+def test_a_statement_of_the_paper_is_listed_once(folder, tmp_path):
+    """The sweep says it; alone, the item that reads its runs does."""
+    item = dataclasses.replace(
+        theorem_4_3.PRESETS["full"], sweep=folder, out=tmp_path / "item"
+    )
+    results.write(item.out, settings=item, results={"runs": 1})
+    both = [row.claim for row in rows(search([folder, item.out]))]
+    assert not {*theorem_4_3.CLAIMS} & {*both}
+    alone = [row.claim for row in rows(search([item.out]))]
+    assert alone == [*theorem_4_3.CLAIMS]
+
+
 OTHER_TOKENS = [
     {"sequences": [40]},
     {"length": [5]},
@@ -166,9 +178,9 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "theory.rates").folder == tmp_path / "b-full"
+    assert best(found, "beyond.rates").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
-    assert best(found, "theory.joint") is None
+    assert best(found, "beyond.joint") is None
 
 
 def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
@@ -270,7 +282,6 @@ ALTERED = {
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
     "watch": (watch.main, watch.PRESETS, {"dims": (7.0, 1e6), "seed": 3}),
     "step size": (step_size.main, step_size.PRESETS, {"dims": (64.0,)}),
-    "networks": (network_sweep.main, network_sweep.PRESETS, {"seeds": 3}),
 }
 
 

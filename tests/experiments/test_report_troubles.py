@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.beyond import rates
 from experiments.common import results
 from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.study import PRESETS, Settings, report
-from experiments.theory import rates
 from jaxselect.checks import BadInput
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (

@@ -5,12 +5,10 @@ import signal
 import time
 from types import SimpleNamespace
 
-import pytest
-
 from experiments.common import study
 from experiments.common.results import read
 from experiments.report.folders import search
-from experiments.text import data, lr_search, training
+from experiments.text import data, training
 from tests.experiments.test_console import ended
 
 
@@ -30,8 +28,7 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, 
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 
 
-@pytest.mark.parametrize("module", [training, lr_search])
-def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatch):
+def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
     """Two models of four or more are trained when the signal comes."""
     trained = []
 
@@ -44,18 +41,14 @@ def test_a_stopped_study_keeps_what_it_had_finished(module, tmp_path, monkeypatc
         state.best_accuracy = 0.5
         return state, "finished"
 
-    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(training, "fit", fit)
     monkeypatch.setattr(study, "configure", lambda precision: None)
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     out = tmp_path / "out"
     arguments = ["--preset", "smoke", "--dim", 8, "--out", out]
-    assert ended(module.main, arguments, module.PRESETS) == 130
+    assert ended(training.main, arguments, training.PRESETS) == 130
     found = read(out / "stopped")
-    if module is training:
-        assert [*found.results["models"]] == [*training.MODELS][:2]
-    else:
-        tried = [(row["learning_rate"], row["batch"]) for row in found.results["tried"]]
-        assert tried == [(run.learning_rate, run.batch) for run in trained[:2]]
+    assert [*found.results["models"]] == [*training.MODELS][:2]
     assert found.settings["dim"] == 8
     # Nobody takes a part for the whole.
     assert [path.name for path in out.iterdir()] == ["stopped"]

@@ -94,13 +94,10 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("theory.step_size", {"smallest": 2e4}),
-        ("theory.discrete", {"largest": 0.01}),
-        ("theory.phases", {"later_norm": 10.0}),
-        ("theory.rates", {"problem": {"sequences": 3}}),
-        ("networks.sweep", {"dims": (1e3,)}),
-        ("networks.sweep", {"dims": (1e3, 3.0)}),
-        ("theory.tolerance", {"sweeps": ("smoke", "smoke")}),
+        ("beyond.step_size", {"smallest": 2e4}),
+        ("beyond.discrete", {"largest": 0.01}),
+        ("beyond.phases", {"later_norm": 10.0}),
+        ("beyond.rates", {"problem": {"sequences": 3}}),
     ],
     ids=str,
 )
@@ -114,6 +111,6 @@ def test_numbers_that_do_not_go_together_are_refused(name, changes):
 
 
 def test_lists_within_lists_are_held_to_their_bound():
-    joint = PROGRAMS["theory.joint"]
+    joint = PROGRAMS["beyond.joint"]
     with pytest.raises(BadInput, match="--classes 0: wanted 1 or more"):
         check(dataclasses.replace(joint, classes=((1, 2), (1, 0))))

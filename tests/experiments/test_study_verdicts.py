@@ -3,14 +3,7 @@
 import pytest
 
 from experiments import reviews
-from experiments.common.claims import Verdict
-from experiments.common.results import Finished
-from experiments.networks import study as networks
-from experiments.networks import sweep as network_sweep
-from experiments.paper import lemma_4_1 as text_lemma
-from experiments.text import flow as text_flow
-from experiments.text import training
-from experiments.theory import (
+from experiments.beyond import (
     _trained_head,
     joint,
     peers,
@@ -21,12 +14,16 @@ from experiments.theory import (
     step_size,
     watch,
 )
-from experiments.theory import (
+from experiments.beyond import (
     discrete as steps,
 )
-from experiments.theory import (
+from experiments.beyond import (
     influence as tokens,
 )
+from experiments.common.claims import Verdict
+from experiments.common.results import Finished
+from experiments.paper import lemma_4_1 as text_lemma
+from experiments.text import flow as text_flow
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
@@ -147,16 +144,6 @@ def lemma_on_text(exponent):
     return text_lemma.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
 
 
-def order(values, scores, published=True):
-    shape = {
-        "values": {"rank_correlation": values},
-        "scores": {"rank_correlation": scores},
-    }
-    models = {"other": {"shape": {}}, "together": {"shape": shape}}
-    found = {"models": models, "vocabulary": 9, "published": published}
-    return training.text_order(study(found))
-
-
 def step(correlation):
     row = {"correlation": correlation, "slope_ratio": 1.0}
     return reviews.review_step(study({"one_step": row, "vocabulary": 9}))
@@ -165,16 +152,6 @@ def step(correlation):
 def end(status):
     found = {"status": status, "tied_words": 0, "growth": 1.0}
     return text_flow.text_end(study(found | {"reviews": 9, "vocabulary": 9}))
-
-
-def tables(*ranks):
-    found = {str(place): {"rank_correlation": rank} for place, rank in enumerate(ranks)}
-    return networks.network_order(study({"published": found, "vocabulary": 9}))
-
-
-def lanes(*exponents):
-    found = {f"step size {n}": {"exponent": e} for n, e in enumerate(exponents)}
-    return network_sweep.first_step(study(found | {"lanes": 8}))
 
 
 TABLES = [
@@ -245,11 +222,6 @@ TABLES = [
     (lambda: lemma_on_text(-0.451), AGREES),
     (lambda: lemma_on_text(-0.449), FAILS),
     (lambda: lemma_on_text(NAN), OPEN),
-    (lambda: order(0.91, 0.91), AGREES),
-    (lambda: order(0.91, 0.89), IN_PART),
-    (lambda: order(0.89, 0.91), IN_PART),
-    (lambda: order(0.89, 0.89), FAILS),
-    (lambda: order(0.99, 0.99, published=False), OPEN),
     (lambda: step(0.91), AGREES),
     (lambda: step(0.89), FAILS),
     (lambda: end("SELECTED"), HOLDS),
@@ -257,14 +229,6 @@ TABLES = [
     (lambda: end("AT_REST"), FAILS),
     (lambda: end("UNPROVED"), OPEN),
     (lambda: end("LOSS_UNBOUNDED"), OPEN),
-    (lambda: tables(0.91, 0.95), AGREES),
-    (lambda: tables(0.91, 0.89), IN_PART),
-    (lambda: tables(), OPEN),
-    (lambda: lanes(-0.519, -0.481), AGREES),
-    (lambda: lanes(-0.5, -0.479), IN_PART),
-    (lambda: lanes(-0.5, NAN), IN_PART),
-    (lambda: lanes(-0.53), FAILS),
-    (lambda: lanes(), OPEN),
 ]
 
 

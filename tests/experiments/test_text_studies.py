@@ -13,9 +13,8 @@ import pytest
 
 from experiments.common.results import read
 from experiments.paper import lemma_4_1 as text_lemma
-from experiments.text import assumption_violation, fitting, lr_search
+from experiments.text import assumption_violation, fitting
 from experiments.text import data as review_data
-from experiments.text import deviations as text_deviations
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text import training as text_training
@@ -23,7 +22,6 @@ from jaxselect.data import corpus, sparse
 from jaxselect.model import parameters
 from jaxselect.model import selection as importance
 from jaxselect.model import step as embedding_step
-from jaxselect.text import reviews as text
 from tests.experiments.invented_results import check_shown
 from tests.experiments.test_console import ended
 from tests.tolerances import assert_close
@@ -31,7 +29,6 @@ from tests.tolerances import assert_close
 STUDIES = {
     "lemma": text_lemma,
     "training": text_training,
-    "deviations": text_deviations,
 }
 
 
@@ -150,25 +147,6 @@ def test_how_much_of_the_values_the_posterior_difference_explains():
     assert text_joint.tendency(posterior, -(posterior**3)) == pytest.approx(-1.0)
 
 
-def test_training_is_chosen_without_the_test_split(
-    tmp_path, single_precision, monkeypatch
-):
-    """There is none to look at; the order is that of the held-out accuracy."""
-    splits, facts = review_data.load(lr_search.PRESETS["smoke"].source)
-    blind = splits._replace(test=None)
-    monkeypatch.setattr(lr_search, "load", lambda source: (blind, facts))
-    chosen = dataclasses.replace(lr_search.PRESETS["smoke"], out=tmp_path, steps=20)
-    tried = lr_search.main(chosen)["tried"]
-    assert {(row["learning_rate"], row["batch"]) for row in tried} == {
-        (1e-3, 200),
-        (1e-3, 0),
-        (1e-2, 200),
-        (1e-2, 0),
-    }
-    reached = [row["held_out_accuracy"] for row in tried]
-    assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1]
-
-
 def test_the_best_step_does_not_know_the_test_labels(single_precision):
     """Turned round, they change what is said of the test split, and nothing else."""
     splits, _ = review_data.load(review_data.Source(invented=300))
@@ -241,42 +219,3 @@ def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
     assert found == pytest.approx(
         {"values": 3, "values_relative": 3, "scores": 2, "scores_relative": 1}
     )
-
-
-def test_the_context_leaves_the_word_itself_out(bags):
-    rng = np.random.default_rng(2)
-    posterior = rng.normal(size=40)
-    got = text_deviations.context_posterior(sparse.from_corpus(bags), posterior)
-    counts = np.zeros((30, 40))
-    rows = np.arange(30)[:, None]
-    np.add.at(counts, (rows, np.asarray(bags.tokens)), np.asarray(bags.counts))
-    length = counts.sum(axis=1, keepdims=True)
-    # Mean over the occurrences of s of Σ_r C[r] x_r / T without the term r = s, where
-    # each occurrence takes out one of its kind.
-    wanted = counts * (counts @ posterior)[:, None] / length
-    wanted = (wanted - counts * posterior / length).sum(axis=0) / counts.sum(axis=0)
-    assert_close(got, wanted)
-
-
-def test_negation_sees_what_a_bag_cannot():
-    """Two reviews with the same words: only the order says that "good" is turned."""
-    given = text.Reviews(
-        ["good film it is not bad"] * 8 + ["it is not good bad film"] * 8,
-        np.array([1] * 8 + [-1] * 8),
-    )
-    turned = text_deviations.negation(given, ("film", "good"))
-    # "good" is negated in the negative half only: (−8/10 − 8/10) · 1/2.
-    assert turned[1] == pytest.approx(-0.8)
-    # "film" is negated there as well, being three words after "not".
-    assert turned[0] == pytest.approx(-0.8)
-
-
-def test_explained_shares_are_those_of_a_regression():
-    rng = np.random.default_rng(0)
-    posterior, cause, noise = rng.normal(size=(3, 2000))
-    shares = text_deviations.explained(
-        2 * posterior + cause + noise, posterior, {"cause": cause, "other": noise * 0}
-    )
-    assert shares["cause"]["share"] == pytest.approx(0.5, abs=0.05)
-    assert shares["other"]["share"] == 0
-    assert shares["chance"]["share"] < 0.01

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.beyond import watch
+from experiments.beyond.problem import Problem
 from experiments.common.results import read
-from experiments.theory import watch
-from experiments.theory.problem import Problem
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.sweep.grid import Grid

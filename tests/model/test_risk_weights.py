@@ -151,7 +151,9 @@ def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
     )
     scores, values = jnp.array([[1.0, 0.0], [1.0, -1.0]])
     problem = attention(model_of(scores, values), padded)
-    strength = jax.jit(pair_strength)(problem, SELECT(scores, padded))
+    chosen = SELECT(scores, padded)
+    pairs = pairs_of(chosen, padded)
+    strength = jax.jit(pair_strength)(problem, chosen, pairs)
     assert_close(strength.factor[0, 1], 2.0)
 
 

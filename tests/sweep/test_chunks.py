@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from experiments.compare import value_differences
-from experiments.sweep import kept
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
@@ -234,11 +233,11 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
     asked = []
 
-    def ready(build, settings, arguments, options, known):
-        asked.append((settings, str(options)))
-        return SimpleNamespace(run=lambda *values: None)
+    def compiled(*key):
+        asked.append(str(key))
+        return print
 
-    monkeypatch.setattr(kept, "ready", ready)
+    monkeypatch.setattr(launch, "_compiled", compiled)
     same = {"seed": (7,), "dim": (100.0,), "sequences": (8, 12), "purity": (0.5, 1.0)}
     others = {
         "draw": assumption_one,
@@ -253,8 +252,8 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
             grid = dataclasses.replace(TINY, draw=value, axes=SIZES)
         else:
             grid = changed(TINY, **{name: value})
-        job = kept.Kept(grid, 4, False, tmp_path)
-        job.program(grid, TINY.shapes()[0], False)()
+        job = launch.Job(grid, 4, False, tmp_path)
+        job.program(grid, TINY.shapes()[0], False)
     assert len(set(asked)) == 1 + len(others)
 
 

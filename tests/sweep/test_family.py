@@ -3,14 +3,13 @@
 import dataclasses
 import sys
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments.common import console
 from experiments.common.grids import of_family
-from experiments.sweep import kept, study
+from experiments.sweep import study
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import independent_tokens
@@ -79,22 +78,6 @@ def test_functions_of_a_grid_are_named_with_their_sources():
 def test_sources_are_found_however_a_module_is_imported(line):
     found = set(description._imports(line, "tests.variants"))
     assert "tests.variants.weighted" in found
-
-
-def test_programs_of_other_modules_are_traced_in_every_process(monkeypatch, tmp_path):
-    """No digest of ours holds their sources: none is kept."""
-    asked = []
-
-    def ready(build, settings, arguments, options, known):
-        asked.append(known)
-        return SimpleNamespace(run=lambda *values: None)
-
-    monkeypatch.setattr(kept, "ready", ready)
-    steps = dataclasses.replace(PRESETS["smoke"].grid, embed=embedding_steps(2))
-    for grid in (PRESETS["smoke"].grid, steps, GRID):
-        job = kept.Kept(grid, 4, False, tmp_path)
-        job.program(grid, grid.shapes()[0], False)()
-    assert asked == [True, True, False]
 
 
 FUNCTIONS = [noisy_labels, embedding_step, independent_tokens, embedding_steps(3)]

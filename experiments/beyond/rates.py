@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.beyond.problem import Problem
 from experiments.common import memory
 from experiments.common.claims import Claim, Measured, Shown, Verdict, at_most, of_cases
 from experiments.common.console import command, say_each
@@ -30,7 +31,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.convergence import resolve_limit
 from jaxselect.flow.cls import cls_flow, direction_error, excess_loss, local_exponents
 from jaxselect.margin.limit import LimitStatus

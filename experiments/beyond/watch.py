@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Claim, Measured, Verdict, of_cases, of_status
 from experiments.common.console import command, say
 from experiments.common.numbers import counted, num
@@ -28,7 +29,6 @@ from experiments.common.study import (
     Study,
     presets,
 )
-from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus

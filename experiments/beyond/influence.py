@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Claim, Measured, Shown, at_least
 from experiments.common.console import command, say_each
 from experiments.common.numbers import num
@@ -24,7 +25,6 @@ from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.study import Dimension, Experiment, Study, presets
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.convergence import resolve_limit
 from jaxselect.data.corpus import Corpus

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
@@ -26,7 +27,6 @@ from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Positive, Study, presets
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import assumption_one

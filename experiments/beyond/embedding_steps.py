@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
@@ -23,7 +24,6 @@ from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Bound, Count, Experiment, Positive, Study, presets
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import cls_flow

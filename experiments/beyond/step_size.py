@@ -21,6 +21,7 @@ import optax.contrib
 from matplotlib.figure import Figure
 from scipy.interpolate import CubicHermiteSpline
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num, percent
@@ -37,7 +38,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.convergence import (
     REAL_RATES,
     RateSettings,

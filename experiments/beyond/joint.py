@@ -24,6 +24,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.beyond import _key_query, _trained_head
+from experiments.beyond.problem import Problem
 from experiments.common.claims import (
     Claim,
     Measured,
@@ -49,8 +51,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import power, subplots
-from experiments.theory import _key_query, _trained_head
-from experiments.theory.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus

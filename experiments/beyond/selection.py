@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
@@ -30,7 +31,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import independent_tokens

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.beyond.problem import Problem
 from experiments.common.claims import (
     Claim,
     Measured,
@@ -42,7 +43,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.theory.problem import Problem
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant

@@ -1,1 +1,0 @@
-"""Studies of the theory, on synthetic data."""
