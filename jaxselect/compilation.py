@@ -1,7 +1,11 @@
 """Compilation: programs kept on disk, options of XLA, products in full precision."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -55,6 +59,36 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
     for entry in cache.glob("*-cache"):
         if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
             entry.unlink(missing_ok=True)
+
+
+@functools.cache
+def keep_by_default() -> None:
+    """Keep compiled programs in the user's cache, unless JAX keeps them elsewhere.
+
+    The environment variable `JAXSELECT_CACHE` names another folder, or is `off`.
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    folder = os.environ.get("JAXSELECT_CACHE", f"{home}/jaxselect")
+    if folder != "off" and jax.config.values["jax_compilation_cache_dir"] is None:
+        keep_compiled_programs(folder)
+
+
+@contextlib.contextmanager
+def announced(what: str, after: float = 5.0) -> Iterator[None]:
+    """Say on the error stream what takes long, once it has taken so many seconds.
+
+    Example:
+        >>> with announced("compiling"):
+        ...     pass
+    """
+    say = functools.partial(print, f"jaxselect: {what}", file=sys.stderr, flush=True)
+    timer = threading.Timer(after, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @functools.cache

@@ -20,7 +20,12 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput
-from .compilation import fast_compile_options, full_precision
+from .compilation import (
+    announced,
+    fast_compile_options,
+    full_precision,
+    keep_by_default,
+)
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .margin.certificate import (
@@ -410,8 +415,9 @@ def solve(
 ) -> Solved:
     """Follow the gradient flow of a problem to its end, and certify where it leads.
 
-    Alone it runs as one compiled program; under `jit`, `vmap` and `grad` it is a
-    function as any other.
+    Alone it runs as one compiled program, kept in `~/.cache/jaxselect` for the next
+    process (the environment variable `JAXSELECT_CACHE` names another folder, or is
+    `off`); under `jit`, `vmap` and `grad` it is a function as any other.
 
     Source: mathematics, sections 3 and 8.
 
@@ -442,12 +448,14 @@ def solve(
     leaves = jax.tree.leaves((problem, norm))
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return _solve(problem, norm, settings)
-    return _program()(problem, norm, settings)
+    with announced("compiling one program, which the next process reads from disk"):
+        return _program()(problem, norm, settings)
 
 
 @functools.cache
 def _program() -> Callable[[Problem, Array, FlowSettings], Solved]:
-    """`_solve`, compiled as suits a program that runs once."""
+    """`_solve`, compiled as suits a program that runs once, and kept."""
+    keep_by_default()
     options = fast_compile_options()
     return jax.jit(_solve, static_argnums=2, compiler_options=options)
 

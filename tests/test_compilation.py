@@ -1,0 +1,43 @@
+"""Where compiled programs are kept, and what is said while one is compiled."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxselect.compilation import announced
+
+KEPT = """
+import jax
+from jaxselect.compilation import keep_by_default
+keep_by_default()
+print(jax.config.values["jax_compilation_cache_dir"])
+"""
+CASES = {
+    "in the user's cache": ({"XDG_CACHE_HOME": "/cache"}, "/cache/jaxselect"),
+    "where the variable says": ({"JAXSELECT_CACHE": "/mine"}, "/mine"),
+    "nowhere, if refused": ({"JAXSELECT_CACHE": "off"}, "None"),
+    "where JAX keeps them": ({"JAX_COMPILATION_CACHE_DIR": "/jax"}, "/jax"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_programs_are_kept(case):
+    given, wanted = CASES[case]
+    names = ("JAXSELECT_CACHE", "JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME")
+    bare = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", KEPT]
+    found = subprocess.run(
+        command, env=bare | given, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == wanted
+
+
+def test_only_what_takes_long_is_announced(capsys):
+    with announced("quick", after=30.0):
+        pass
+    with announced("slow", after=0.01):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "jaxselect: slow\n"
