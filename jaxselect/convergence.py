@@ -29,9 +29,9 @@ from .flow.crossing import (
     Crossing,
     CrossingStatus,
     EventFunction,
-    crossings_and_end,
-    end_of_path,
+    crossings_and_query,
     search_path,
+    slope_settings,
 )
 from .margin.certificate import (
     CERTIFIED,
@@ -55,6 +55,9 @@ from .model.selection import selected_output
 from .model.step import Embed, alignment_error, embedding_step
 from .problem import Problem, attention, check
 
+# Force of a pair, in units of its c_k, below which it moves nothing any more.
+_FADED = 1e-13
+
 # (problem, final selection, its max-margin solution) → events to search for.
 Events = Callable[
     [Problem, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
@@ -66,7 +69,8 @@ class RateSettings:
     """Static settings of the rates.
 
     Attributes:
-        flow: tolerances of the integrations.
+        flow: tolerances of the integrations; what carries derivatives is integrated at
+            5e-7 or less.
         until_log_time: log(1+t) at which the selection is read and the search for early
             rates ends. Of draws of six sequences 1 % are not settled at the default,
             19 % at 10⁴; a step takes p further the later it is, so 10⁶ costs a third
@@ -169,19 +173,26 @@ def resolve_limit(
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(problem.rows, margin)
     crossings: tuple[Crossing, ...] = ()
+    point = _faded(fixed, path, margin)
     if not settings.through_path:
-        end = path.query
+        query = path.path_query[point]
     elif events is None:
-        end = end_of_path(problem, path, settings=settings.flow)
+        query = cls_flow(
+            problem,
+            until_log_time=path.path_log_times[point],
+            settings=slope_settings(settings.flow),
+        ).query
     else:
         found = events(problem, selected, margin)
-        crossings, end = crossings_and_end(problem, path, found, settings=settings.flow)
+        crossings, query = crossings_and_query(
+            problem, path, found, point=point, settings=settings.flow
+        )
     late = limit(
         problem,
         selected,
         margin,
-        late_query=end,
-        earlier_query=path.earlier_query,
+        late_query=query,
+        earlier_query=path.query,
     )
     fixed_end = jax.lax.stop_gradient((problem, path, margin, late))
     settled = _settled(*fixed_end, selected)
@@ -205,6 +216,28 @@ def resolve_limit(
         kink=kink,
         crossings=tuple(numbers(each, "query", "log_time") for each in crossings),
     )
+
+
+def _faded(
+    embeddings: Float[Array, "vocabulary dim"],
+    path: Flow,
+    margin: MaxMargin,
+) -> Int[Scalar, ""]:
+    """Find the point of a path from which no inactive pair acts any more.
+
+    What only the path decides of ρ stays the same from there on. Late in the flow its
+    derivative would be a difference of numbers of the size of log t.
+    """
+    inactive = margin.pairs.held & ~margin.active
+
+    def acts(log_time: Array, query: Array) -> Array:
+        leads = margin.pairs.leads(embeddings @ query)
+        least = jnp.min(jnp.where(inactive, leads, jnp.inf))
+        return ~(log_time - least <= jnp.log(_FADED))
+
+    acting = jax.vmap(acts)(path.path_log_times, path.path_query)
+    later = jnp.cumsum(acting[::-1])[::-1] > 0
+    return jnp.minimum(jnp.sum(later), len(acting) - 1)
 
 
 def _settled(
@@ -277,6 +310,10 @@ REAL_RATES = (
 
 class Rates(eqx.Module):
     """How fast one problem converges.
+
+    Derivatives that go through the path, those of times of events and, where
+    `history_dim` is positive, of late rates, are accurate to 1e-3 in 99 % of random
+    problems; no flag says which are not. A smaller `FlowSettings.atol` improves them.
 
     Source: mathematics, section 3f.
 

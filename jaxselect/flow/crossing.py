@@ -6,6 +6,7 @@ the implicit function theorem: ds = −dh/h′ for an event at h = 0.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -17,9 +18,9 @@ from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
 from ..status import Status
-from .cls import Flow, cls_flow, velocity, with_derivatives
+from .cls import Flow, cls_flow, velocity
 from .control import FlowSettings
-from .integration import End, FlowStatus
+from .integration import FlowStatus
 
 # Parts of a way, each a thousandth of the time in which tokens change places.
 _PARTS = 32
@@ -90,8 +91,17 @@ _FIRST_POINT = 1e-8
 # Steps of Newton's method from the guess to the root.
 _NEWTON_STEPS = 4
 
+# Largest tolerance of a flow that carries derivatives. Steps are chosen by the error of
+# p, and that of its derivative is a hundred times as large.
+_SLOPE_TOLERANCE = 5e-7
+
 # h(p) of an event: positive after it, piecewise smooth.
 EventFunction = Callable[[Float[Array, " dim"]], Float[Scalar, ""]]
+
+
+def slope_settings(settings: FlowSettings) -> FlowSettings:
+    """Settings of a flow that carries derivatives."""
+    return replace(settings, atol=min(settings.atol, _SLOPE_TOLERANCE))
 
 
 class CrossingStatus(Status):
@@ -164,45 +174,6 @@ def search_path(
 
 
 @full_precision
-def end_of_path(
-    problem: Problem,
-    path: Flow,
-    *,
-    settings: FlowSettings = FlowSettings(),
-) -> Float[Array, " dim"]:
-    """Differentiate the query p at the end of a path.
-
-    Source: mathematics, section 3f.
-
-    Args:
-        problem: with its start.
-        path: result of `search_path`, for this problem.
-        settings: tolerances.
-
-    Returns:
-        `path.query`, with derivatives in E, p_0, v and the counts at its log-time; they
-        cost another flow, the value nothing.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> problem = attention(start, bags)
-        >>> path = jax.jit(partial(search_path, points=8))(problem)
-        >>> end = jax.jit(end_of_path)(problem, path)
-        >>> bool((end == path.query).all())
-        True
-    """
-    saved = lambda flow: (flow.path_log_times, flow.path_query)  # noqa: E731
-    bare = eqx.tree_at(saved, path, [points[:0] for points in saved(path)])
-    bare = jax.lax.stop_gradient(bare)
-    zero, none = jnp.zeros_like(bare.log_time), jnp.zeros((), bool)
-    inputs = problem, zero, zero + jnp.inf, bare.log_time, None, None
-    end = End(bare.log_time, (none, none))
-    return with_derivatives(inputs, settings, bare, end).query
-
-
-@full_precision
 def last_crossings(
     problem: Problem,
     path: Flow,
@@ -245,54 +216,55 @@ def last_crossings(
         >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
         5.0
     """
-    return crossings_and_end(problem, path, events, settings=settings)[0]
+    return crossings_and_query(problem, path, events, settings=settings)[0]
 
 
 @full_precision
-def crossings_and_end(
+def crossings_and_query(
     problem: Problem,
     path: Flow,
     events: Sequence[EventFunction],
     *,
+    point: Int[Scalar, ""] | int = 0,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
-    """Compute `last_crossings` and `end_of_path` with a single differentiated flow.
+    """Compute `last_crossings` and p at a point with a single differentiated flow.
 
     Args:
         problem: with its start.
         path: result of `search_path`, for this problem.
         events: h(p), positive after the event; at least one.
+        point: index of a point of the path.
         settings: tolerances.
 
     Returns:
-        A crossing per event, and p at the end of the path.
+        A crossing per event, and p at the point; ∞ where the flow does not get there.
     """
-    fixed = jax.lax.stop_gradient(problem)
+    fixed, path = jax.lax.stop_gradient((problem, path))
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
     found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
     guesses, *_ = found
-    order = jnp.argsort(guesses)
+    times = jnp.append(guesses, path.path_log_times[point])
+    order = jnp.argsort(times)
     flow = cls_flow(
         problem,
-        until_log_time=path.log_time,
-        path_log_times=guesses[order],
-        settings=settings,
+        until_log_time=jnp.minimum(times.max(), path.log_time),
+        path_log_times=times[order],
+        settings=slope_settings(settings),
     )
     there = flow.path_query[jnp.argsort(order)]
-    # The number is the path's, the derivative the flow's.
-    end = path.query + (flow.query - jax.lax.stop_gradient(flow.query))
 
     def correct(lane: tuple[Array, ...]) -> Crossing:
         number, *guess = lane
         return _corrected(problem, numbered(number), *guess)
 
-    crossings = jax.lax.map(correct, (numbers, *found, there))
+    crossings = jax.lax.map(correct, (numbers, *found, there[:-1]))
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
-    return tuple(each), end
+    return tuple(each), there[-1]
 
 
 def _corrected(

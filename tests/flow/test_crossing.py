@@ -9,7 +9,7 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.flow.crossing import (
     CrossingStatus,
-    end_of_path,
+    crossings_and_query,
     last_crossings,
     search_path,
 )
@@ -113,20 +113,21 @@ def test_crossings_say_whether_they_happened():
         np.testing.assert_array_equal(crossing.query, START.query)
 
 
-def test_the_end_of_a_path_is_a_function_of_where_it_started():
-    """p_0 → p at the end: the numbers of the path, the derivative of a flow."""
+def test_p_at_a_point_of_a_path_is_a_function_of_where_it_started():
+    """Of p_0, against central differences of paths."""
+    path, step, point = search(START, 4.0), 1e-4 * jnp.array([0.6, -0.8]), 100
 
-    def end(query, known):
+    def there(query):
         start = Parameters(START.embeddings, query, START.head)
-        return end_of_path(attention(start, CORPUS), known, settings=TIGHT)
+        return crossings_and_query(
+            attention(start, CORPUS), path, [ahead], point=point, settings=TIGHT
+        )[1]
 
-    path = search(START, 4.0)
-    step = 1e-4 * jnp.array([0.6, -0.8])
     up, down = (
         search(Parameters(START.embeddings, START.query + x, START.head), 4.0)
         for x in (step, -step)
     )
-    pushed = jax.jit(lambda p, dp: jax.jvp(lambda query: end(query, path), (p,), (dp,)))
-    there, slope = pushed(START.query, step)
-    np.testing.assert_array_equal(there, path.query)
-    np.testing.assert_allclose(slope, (up.query - down.query) / 2, rtol=1e-6)
+    difference = (up.path_query[point] - down.path_query[point]) / 2
+    query, slope = jax.jit(lambda p, dp: jax.jvp(there, (p,), (dp,)))(START.query, step)
+    np.testing.assert_allclose(query, path.path_query[point], rtol=1e-9)
+    np.testing.assert_allclose(slope, difference, rtol=1e-6)
