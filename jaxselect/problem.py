@@ -287,7 +287,7 @@ def next_token(
     Example:
         >>> problem = next_token([[1, 2, 0], [1, 2, 0]], [1, 2], jnp.eye(3))
         >>> problem.rows.shape, problem.values.tolist()
-        ((3, 5), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        ((3, 4), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
     table = _numbers("embeddings", embeddings, "vocabulary, dim")
     vocabulary, dim = table.shape

@@ -140,7 +140,7 @@ def flow_to_end(
         BadInput: what is no problem.
 
     Example:
-        >>> from jaxselect import from_sequences
+        >>> from jaxselect import Parameters, attention, from_sequences
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
         >>> last = jax.jit(flow_to_end)(attention(start, bags), until_norm=1e6)
@@ -501,7 +501,7 @@ def certify_at(
         >>> solved = solve(problem)
         >>> again = certify_at(problem, solved.trained, solved.flow.log_time)
         >>> again.status.name
-        'SELECTED_ALL'
+        'PARTIAL'
     """
     check(problem)
     query = _inside(problem, "trained", trained)

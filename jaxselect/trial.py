@@ -171,12 +171,12 @@ def run_trial(
     if not callable(draw_corpus):
         kind = type(draw_corpus).__name__
         raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
-    drawn = draw_corpus(jax.random.split(key)[0])
-    model = None
+    draw_key, model_key = jax.random.split(key)
+    drawn, model = draw_corpus(draw_key), None
     if isinstance(drawn, Problem):
         problem = drawn
     else:
-        model = initialise(key, draw_corpus, dim, step_size, embed=embed)
+        model = *_model(model_key, drawn, dim, step_size, embed), drawn
         problem = attention(*model[1:])
     path = None
     if settings.path_points:
@@ -217,18 +217,29 @@ def initialise(
     Raises:
         BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
     """
-    corpus_key, parameters_key = jax.random.split(key)
+    corpus_key, model_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
+    return *_model(model_key, corpus, dim, step_size, embed), corpus
+
+
+def _model(
+    key: Key[Array, ""],
+    corpus: Any,
+    dim: Float[Scalar, ""] | float,
+    step_size: Float[Scalar, ""] | float,
+    embed: Embed,
+) -> tuple[Parameters, Parameters]:
+    """Draw the parameters before the step on E, and take it."""
     if not isinstance(corpus, Corpus):
         kind = type(corpus).__name__
         raise BadInput(f"draw_corpus gives a {kind}: wanted a function to a Corpus")
     sizes = {"vocabulary": corpus.vocabulary, "heads": corpus.classes or 1}
-    before = gaussian_reduced(parameters_key, **sizes, dim=dim)
+    before = gaussian_reduced(key, **sizes, dim=dim)
     after = embed(before, corpus, step_size)
     if not isinstance(after, Parameters):
         kind = type(after).__name__
         raise BadInput(f"embed gives a {kind}: wanted a function to Parameters")
-    return before, after, corpus
+    return before, after
 
 
 def _with_alignment(

@@ -154,7 +154,6 @@ COLOUR = {
     "TIED": SERIES[4],
     "AT_REST": SERIES[3],
     "UNPROVED": "#d9d9d9",
-    "LOSS_UNBOUNDED": "#8a8a8a",
 }
 """Labels of the ends of a flow on text."""
 SENTENCE = {
@@ -162,7 +161,6 @@ SENTENCE = {
     "TIED": "some words tied, p goes on",
     "AT_REST": "p rests",
     "UNPROVED": "not certified",
-    "LOSS_UNBOUNDED": "not certified: the loss has no bounds",
 }
 
 

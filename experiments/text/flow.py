@@ -287,7 +287,6 @@ ENDS = {
     "TIED": Verdict.HOLDS,
     "AT_REST": Verdict.FAILS,
     "UNPROVED": Verdict.OPEN,
-    "LOSS_UNBOUNDED": Verdict.OPEN,
 }
 """The verdict on growth without bound, by how a flow on text ends."""
 

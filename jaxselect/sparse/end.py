@@ -50,11 +50,6 @@ class End(Status):
     TIED = 1, "Some tokens keep finite odds, and every other choice is final."
     AT_REST = 2, "p converges, to a strict minimum of the risk: no token loses."
     UNPROVED = 3, "Nothing is proved."
-    LOSS_UNBOUNDED = (
-        4,
-        "Nothing is proved: tokens share sequences, and that they rest needs bounds on "
-        "the loss's derivatives, which this loss does not have.",
-    )
 
     @property
     def is_proved(self) -> bool:
@@ -892,8 +887,6 @@ def flow_end(
     )
     at_rest = resting is None or (resting.proved and distance <= resting.basin)
     status = End.UNPROVED
-    if resting is not None and not np.isfinite(bags.loss.bounds.first):
-        status = End.LOSS_UNBOUNDED
     if reached and selection_gap == np.inf and at_rest and limit.is_certified:
         moving = limit.status != CertificateStatus.NO_PAIRS
         status = End.TIED if moving else End.AT_REST

@@ -228,7 +228,6 @@ TABLES = [
     (lambda: end("TIED"), HOLDS),
     (lambda: end("AT_REST"), FAILS),
     (lambda: end("UNPROVED"), OPEN),
-    (lambda: end("LOSS_UNBOUNDED"), OPEN),
 ]
 
 

@@ -17,7 +17,7 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
 from jaxselect.stages import flow_to_end
-from jaxselect.trial import _evaluate
+from jaxselect.trial import _evaluate, _with_alignment
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
 SEEDS = 12
@@ -52,7 +52,8 @@ def judged(problems, step_sizes, until_norm, settings=FlowSettings()):
         until = {"until_norm": until_norm, "path_log_times": path}
         problem = attention(after, corpus)
         stage = flow_to_end(problem, **until, settings=settings)
-        return _evaluate(before, after, problem, stage, step_size)
+        found = _evaluate(problem, stage)
+        return _with_alignment(found, before, after, corpus, step_size, embedding_step)
 
     return jax.lax.map(trial, (problems, step_sizes))
 
