@@ -463,13 +463,17 @@ def check(problem: Any) -> None:
 def _margins_in_domain(problem: Problem) -> None:
     """Refuse values that take margins y f where the loss is not defined."""
     corpus = problem.corpus
-    known = not isinstance(problem.values, jax.core.Tracer)
+    leaves = problem.values, problem.offsets, corpus.labels
+    known = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
     if not np.isfinite(corpus.loss.domain) or not known or corpus.classes is not None:
         return
     values = np.asarray(corpus.labels)[:, None] * np.asarray(problem.values)
-    values = np.where(np.asarray(problem.offsets) > -np.inf, values, np.inf)
-    if (values < corpus.loss.domain).any():
+    there, least = np.asarray(problem.offsets) > -np.inf, corpus.loss.domain
+    lowest = np.where(there, values, np.inf).min(axis=1)
+    highest = np.where(there, values, -np.inf).max(axis=1)
+    wrong = (lowest < least) | (highest <= least)
+    if wrong.any():
         raise BadInput(
-            f"values with margins below {corpus.loss.domain:g}, where the loss "
-            f"'{corpus.loss.name}' is not defined"
+            f"margins {lowest[wrong][0]:g} to {highest[wrong][0]:g} in bag "
+            f"{wrong.argmax()}: the loss '{corpus.loss.name}' wants them above {least:g}"
         )

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxselect import (
+    NEXT_TOKEN,
     TrialStatus,
     cls_flow,
     cross_attention,
@@ -296,6 +297,14 @@ BAD = {
     "no problem": (
         lambda: inspect.unwrap(solve)(from_sequences([[0]], [1], vocabulary=1)),
         "problem of type Corpus",
+    ),
+    "values beyond the domain of the loss": (
+        lambda: cross_attention(X, -B, [1, 1], loss=NEXT_TOKEN),
+        "margins -1 to -1 in bag 0",
+    ),
+    "a bag without any value": (
+        lambda: cross_attention(X, 0 * B, [1, 1], loss=NEXT_TOKEN),
+        "wants them above 0",
     ),
     "a matrix to start a query": (
         lambda: solve(cross_attention(X, B, Y), np.ones((2, 2))),
