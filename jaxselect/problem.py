@@ -475,5 +475,5 @@ def _margins_in_domain(problem: Problem) -> None:
     if wrong.any():
         raise BadInput(
             f"margins {lowest[wrong][0]:g} to {highest[wrong][0]:g} in bag "
-            f"{wrong.argmax()}: the loss '{corpus.loss.name}' wants them above {least:g}"
+            f"{wrong.argmax()}: {corpus.loss.name} loss wants them above {least:g}"
         )
