@@ -66,13 +66,14 @@ def flow(model, until_log_time, start=None):
     return found.y[:, -1]
 
 
-def shortest(rows):
-    """argmin ‖θ‖ subject to D θ ≥ 1, in the span of the rows D."""
+def shortest(rows, equal=0):
+    """argmin ‖θ‖ with D θ ≥ 1 in the span of the rows D, the first of which give 0."""
     _, size, axes = np.linalg.svd(rows, full_matrices=False)
     axes = axes[size > 1e-10 * size[0]]
     few = rows @ axes.T
+    least = np.r_[np.zeros(equal), np.ones(len(few) - equal)]
     found = quadprog.solve_qp(
-        np.eye(len(axes)), np.zeros(len(axes)), few.T, np.ones(len(few))
+        np.eye(len(axes)), np.zeros(len(axes)), few.T, least, equal
     )
     return found[0] @ axes
 

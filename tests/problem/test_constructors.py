@@ -171,6 +171,34 @@ def test_finite_part_of_next_tokens_is_the_log_of_their_frequencies():
     np.testing.assert_allclose(found.direction, wanted, atol=1e-8)
 
 
+def test_random_graphs_of_tokens_decompose():
+    """For each query the targets keep their frequencies, and lead all other tokens."""
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        embeddings = random.normal(size=(5, 6))
+        contexts, targets = [], []
+        for query in random.permutation(5)[:3]:
+            others = random.permutation(np.delete(np.arange(5), query))[:3]
+            contexts += [[*others, query]] * 3
+            targets += random.choice(contexts[-1], 3).tolist()
+        found = solved(next_token(contexts, targets, embeddings))
+        assert found.certificate.status == TrialStatus.TIED
+        weights, equal, ahead = np.asarray(found.weights()), [], []
+        for first in range(0, 9, 3):
+            context, asked = contexts[first], targets[first : first + 3]
+            kept, shares = np.unique(asked, return_counts=True)
+            odds = np.sort(weights[first])[::-1][: len(kept)]
+            np.testing.assert_allclose(odds, np.sort(shares / 3)[::-1], rtol=1e-6)
+            rows = np.einsum("ti,j->tij", embeddings, embeddings[context[-1]])
+            rows = rows.reshape(5, -1)
+            equal += [rows[kept[0]] - rows[other] for other in kept[1:]]
+            ahead += [
+                rows[one] - rows[s] for s in context if s not in kept for one in kept
+            ]
+        wanted = shortest(np.array(equal + ahead), len(equal))
+        np.testing.assert_allclose(np.ravel(found.direction), wanted, atol=1e-8)
+
+
 def test_words_about_importance_are_said_where_it_is_defined():
     problem, _ = queried(0)
     found = solved(problem)
