@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -445,22 +446,31 @@ def solve(
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
-    leaves = jax.tree.leaves((problem, norm))
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return _solve(problem, norm, settings)
-    with announced("compiling one program, which the next process reads from disk"):
-        return _program()(problem, norm, settings)
+    return _as_one_program(_solver(settings), problem, norm)
 
 
 @functools.cache
-def _program() -> Callable[[Problem, Array, FlowSettings], Solved]:
-    """`_solve`, compiled as suits a program that runs once, and kept."""
+def _solver(settings: FlowSettings) -> Callable[..., Solved]:
+    """One function for equal settings, which is compiled once."""
+    return partial(_solve, settings)
+
+
+def _as_one_program(function: Callable[..., Solved], *inputs: Any) -> Solved:
+    """Call a compiled function, or the function itself within another program."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(inputs)):
+        return function(*inputs)
+    with announced("a first call compiles; the next process reads that from disk"):
+        return _program(function)(*inputs)
+
+
+@functools.cache
+def _program(function: Callable[..., Solved]) -> Callable[..., Solved]:
+    """A function, compiled as suits a program that runs once, and kept."""
     keep_by_default()
-    options = fast_compile_options()
-    return jax.jit(_solve, static_argnums=2, compiler_options=options)
+    return jax.jit(function, compiler_options=fast_compile_options())
 
 
-def _solve(problem: Problem, until_norm: Array, settings: FlowSettings) -> Solved:
+def _solve(settings: FlowSettings, problem: Problem, until_norm: Array) -> Solved:
     stage = flow_to_end(problem, until_norm=until_norm, settings=settings)
     return Solved(problem, stage, certify_stage(problem, stage))
 
@@ -507,12 +517,7 @@ def certify_at(
     query = _inside(problem, "trained", trained)
     before = None if earlier is None else _inside(problem, "earlier", earlier)
     time = jnp.asarray(log_time, query.dtype)
-    return _certified()(problem, query, before, time)
-
-
-@functools.cache
-def _certified() -> Callable[..., Solved]:
-    return jax.jit(_certify_at, compiler_options=fast_compile_options())
+    return _as_one_program(_certify_at, problem, query, before, time)
 
 
 def _certify_at(

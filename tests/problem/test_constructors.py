@@ -15,12 +15,14 @@ import pytest
 from jaxselect import (
     NEXT_TOKEN,
     TrialStatus,
+    certify_at,
     cls_flow,
     cross_attention,
     from_sequences,
     key_query,
     next_token,
     solve,
+    stages,
 )
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin import pairs
@@ -281,6 +283,28 @@ def test_a_sweep_over_seeds_is_a_batch_of_problems():
     single = jax.jit(status)(1)
     assert statuses[1] == single[0]
     np.testing.assert_allclose(norms[1], single[1], rtol=1e-9)
+
+
+def test_an_end_reached_elsewhere_is_certified_within_another_program():
+    problem, _ = queried(0)
+    found = solved(problem)
+    here = (
+        found.trained,
+        found.flow.log_time,
+        found.problem.lift(found.flow.earlier_query),
+    )
+
+    def again(trained, log_time, earlier):
+        return certify_at(problem, trained, log_time, earlier=earlier)
+
+    for program in (again, jax.jit(again)):
+        end = program(*here)
+        assert end.certificate.status == TrialStatus.SELECTED
+        np.testing.assert_allclose(end.direction, found.direction, rtol=1e-9)
+
+
+def test_equal_settings_are_compiled_once():
+    assert stages._solver(FlowSettings(1e-5)) is stages._solver(FlowSettings(1e-5))
 
 
 def test_certificate_of_a_selected_end_fails_off_its_line():
