@@ -141,8 +141,8 @@ def resolve_limit(
     Args:
         problem: with its start.
         events: function of the problem, the selection and its max-margin solution that
-            returns functions of p; the last time at which each
-            of these is zero is found with the flow that carries derivatives.
+            returns functions of p; the last time at which each of these is zero is
+            found with the flow that carries derivatives.
         settings: static settings.
 
     Returns:
@@ -478,7 +478,7 @@ def selection_event(
 def _selection_has_kink(
     problem: Problem,
     resolved: ResolvedLimit,
-    selection: Crossing,
+    crossing: Crossing,
     *,
     move: float = 1e-6,
 ) -> Bool[Scalar, ""]:
@@ -489,14 +489,14 @@ def _selection_has_kink(
     pairs = resolved.margin.pairs
     scores, start = (
         jax.lax.stop_gradient(problem.scores(query))
-        for query in (selection.query, problem.start)
+        for query in (crossing.query, problem.start)
     )
     leads = jnp.where(pairs.held, pairs.leads(scores), jnp.inf).ravel()
     # The smallest lead is zero here; a second one must not be.
     least = -jax.lax.top_k(-leads, 2)[0]
     size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
     close = least[1] - least[0] <= move * size
-    return (selection.status == CrossingStatus.CROSSED) & close
+    return (crossing.status == CrossingStatus.CROSSED) & close
 
 
 def final_loss(

@@ -21,7 +21,7 @@ from .checks import BadInput, is_array, shown
 from .compilation import full_precision
 from .data.corpus import Corpus, from_bags, from_sequences, labels_among
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
-from .model.parameters import Frame, Parameters, check_problem, frame
+from .model.parameters import Coordinates, Frame, Parameters, check_problem, frame
 
 
 class Problem(eqx.Module):
@@ -81,7 +81,7 @@ class Problem(eqx.Module):
         self, vectors: Float[Array, "*points ambient"]
     ) -> Float[Array, "*points dim"]:
         """Compute Fᵀx for vectors x of the model."""
-        return self._frame.coordinates(vectors)
+        return self._coordinates.coordinates(vectors)
 
     @full_precision
     def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
@@ -97,19 +97,18 @@ class Problem(eqx.Module):
             >>> few.start.shape, few.lift(few.start).shape
             ((4,), (1000,))
         """
-        return self._shaped(self._frame.lift_points(points))
+        return self._shaped(self._coordinates.lift_points(points))
 
     @full_precision
     def lift_direction(
         self, vectors: Float[Array, "*points dim"]
     ) -> Float[Array, "..."]:
         """Compute a direction of the model, such as p_mm, from its coordinates."""
-        return self._shaped(self._frame.lift_vectors(vectors))
+        return self._shaped(self._coordinates.lift_vectors(vectors))
 
     @property
-    def _frame(self) -> Frame:
-        there = Parameters(self.rows, self.start, self.start)
-        return Frame(there, self.axes, self.residual, None)
+    def _coordinates(self) -> Coordinates:
+        return Coordinates(self.axes, self.residual)
 
     def _shaped(self, vectors: Float[Array, "*points ambient"]) -> Array:
         if self.shape is None:
@@ -144,17 +143,8 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     check_problem(parameters, corpus)
     inside = frame(parameters)
     few = inside.parameters
-    return Problem(
-        rows=few.embeddings,
-        start=few.query,
-        offsets=corpus.logits(jnp.zeros(len(few.embeddings), few.query.dtype)),
-        values=corpus.gather(few.embeddings @ few.head),
-        corpus=corpus,
-        offset_errors=jnp.zeros(corpus.tokens.shape, few.query.dtype),
-        axes=inside.axes,
-        residual=inside.residual,
-        importance=True,
-    )
+    values = corpus.gather(few.embeddings @ few.head)
+    return _in_frame(inside, values, corpus, importance=True)
 
 
 @full_precision
@@ -403,19 +393,27 @@ def _problem(
     begin = _numbers("start", jnp.ravel(start), "dim").astype(rows.dtype)
     inside = frame(Parameters(rows, begin, jnp.zeros_like(begin)))
     number = ", ".join(["sequences", "width", "classes"][: jnp.ndim(values)])
-    problem = Problem(
-        rows=inside.parameters.embeddings,
-        start=inside.parameters.query,
-        offsets=corpus.logits(jnp.zeros(len(rows), rows.dtype)),
-        values=_numbers("values", values, number).astype(rows.dtype),
-        corpus=corpus,
-        offset_errors=jnp.zeros(corpus.tokens.shape, rows.dtype),
-        axes=inside.axes,
-        residual=inside.residual,
-        shape=None if len(shape) == 1 else shape,
-    )
+    values = _numbers("values", values, number).astype(rows.dtype)
+    matrix = None if len(shape) == 1 else shape
+    problem = _in_frame(inside, values, corpus, shape=matrix)
     check(problem)
     return problem
+
+
+def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Problem:
+    """Make the problem of the rows and the start of a frame, and of counts."""
+    rows, start = inside.parameters.embeddings, inside.parameters.query
+    return Problem(
+        rows=rows,
+        start=start,
+        offsets=corpus.logits(jnp.zeros(len(rows), start.dtype)),
+        values=values,
+        corpus=corpus,
+        offset_errors=jnp.zeros(corpus.tokens.shape, start.dtype),
+        axes=inside.axes,
+        residual=inside.residual,
+        **about,
+    )
 
 
 def check(problem: Any) -> None:

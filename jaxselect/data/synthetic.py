@@ -364,11 +364,22 @@ def centred_in_components(
         >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
         [[-1.0], [0.0], [1.0]]
     """
-    name = components(corpus)
-    number = jnp.zeros(len(embeddings), embeddings.dtype).at[name].add(1.0)
+    return less_means(embeddings, components(corpus))
+
+
+def less_means(
+    rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
+) -> Float[Array, "vocabulary dim"]:
+    """Subtract from each row the mean of the rows of its name.
+
+    Example:
+        >>> less_means(jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])).tolist()
+        [[-1.0], [0.0], [1.0]]
+    """
+    number = jnp.zeros(len(rows), rows.dtype).at[names].add(1.0)
     number = jnp.maximum(number, 1.0)[:, None]
-    # Twice: a mean is known up to a rounding, which its component has in common.
+    # Twice: a mean is known up to a rounding, which all rows of a name have in common.
     for _ in range(2):
-        mean = jnp.zeros_like(embeddings).at[name].add(embeddings) / number
-        embeddings = embeddings - mean[name]
-    return embeddings
+        mean = jnp.zeros_like(rows).at[names].add(rows) / number
+        rows = rows - mean[names]
+    return rows

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..data.corpus import Corpus
 from ..data.loss import Loss
+from ..data.synthetic import less_means
 from ..model.attention import functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem
@@ -315,12 +316,7 @@ class PairList(AbstractPairs):
         self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
     ) -> Float[Array, "vocabulary dim"]:
         """By sums over names."""
-        none = jnp.zeros_like(rows)
-        number = none[:, :1].at[names].add(1.0)
-        number = jnp.maximum(number, 1.0)
-        for _ in range(2):
-            rows = rows - (none.at[names].add(rows) / number)[names]
-        return rows
+        return less_means(rows, names)
 
     def places(
         self, corpus: Corpus, slots: Int[Array, " sequences"]

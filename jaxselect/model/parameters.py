@@ -263,23 +263,16 @@ RANK = 1e-9
 _ONCE = "A frame can be differentiated once, and here it is differentiated twice."
 
 
-class Frame(eqx.Module):
-    """Parameters in few coordinates, and the way back to R^d.
-
-    If d ≤ |S| + 2, the coordinates are those of R^d.
+class Coordinates(eqx.Module):
+    """Few coordinates of R^d.
 
     Attributes:
-        parameters: (E, p_0, v) in the frame; E has no part along the last axis.
-        axes: F, orthonormal columns; the last one is zero where p_0 is in the span of
-            E. None for R^d itself.
+        axes: F, orthonormal columns; None for R^d itself.
         residual: p_0 − F Fᵀp_0: zero, but not its derivative in p_0 and E.
-        head_residual: v − F Fᵀv, which no score sees.
     """
 
-    parameters: Parameters
     axes: Float[Array, "dim axes"] | None
     residual: Float[Array, " dim"] | None
-    head_residual: Float[Array, " dim *classes"] | None
 
     def coordinates(
         self, vectors: Float[Array, "*rows dim"]
@@ -298,6 +291,21 @@ class Frame(eqx.Module):
     ) -> Float[Array, "*rows dim"]:
         """Compute F x + residual, for queries of a flow from p_0."""
         return _plus(self.lift_vectors(vectors), self.residual)
+
+
+class Frame(Coordinates):
+    """Parameters in few coordinates, and the way back to R^d.
+
+    If d ≤ |S| + 2, the coordinates are those of R^d. The last axis is zero where p_0 is
+    in the span of E.
+
+    Attributes:
+        parameters: (E, p_0, v) in the frame; E has no part along the last axis.
+        head_residual: v − F Fᵀv, which no score sees.
+    """
+
+    parameters: Parameters
+    head_residual: Float[Array, " dim *classes"] | None
 
     def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
         """Compute F x + head_residual, for heads of a flow from v."""
@@ -333,7 +341,9 @@ def frame(parameters: Parameters) -> Frame:
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
-        return Frame(parameters, axes=None, residual=None, head_residual=None)
+        return Frame(
+            parameters=parameters, axes=None, residual=None, head_residual=None
+        )
     query = _once(parameters.query)
     axes = _axes(embeddings, jax.lax.stop_gradient(query))
     # The axes follow the rows, which get no part off their span.
