@@ -45,10 +45,55 @@ TOLERANCE, ROUNDS, EVALUATIONS = 1e-8, 12, 20_000
 # Problems that are integrated in step.
 LANES = 100
 KINDS = ("plain", "weak", "twins", "chain", "return")
+# Ties of short tokens, which the long tokens of other bags push, or which are still on
+# their way to rest when their forces cancel.
+SHORT = ("pushed", "on their way")
 
 
 def draw(kind, seed):
-    """E, p_0, v, bags of distinct tokens with counts, and labels."""
+    """E, p_0, v, bags of distinct tokens with counts, labels; weights, unless equal."""
+    return draw_short(kind, seed) if kind in SHORT else draw_any(kind, seed)
+
+
+def draw_short(kind, seed):
+    """Tokens 0 and 1 tie; 2 and 4 push them, alone with a token or beside the ties.
+
+    Tied rows are 10⁻³ to 10⁻⁶ long, others 10 to 10⁵; values are of order one. Where
+    the ties are pushed, they are so short that a long token feels it when the forces of
+    the ties cancel, at log t = 33.
+    """
+    random = np.random.default_rng([*kind.encode(), seed])
+    weights = np.zeros(BAGS)
+    short, size = 10 ** random.uniform([-6, 1], [-3, 5])
+    rows, head = np.zeros((TOKENS, DIM)), np.zeros(DIM)
+    labels = np.array([1, -1, 1, 1, 1, 1])
+    if kind == "pushed":
+        short = np.sqrt(size * 10 ** random.uniform(-13, -11))
+        long = 1 / short
+        rows[2, :2] = 1, 2 * short - 2
+        rows[4, :2] = size, 2 * short - 2 * size
+        head[:2] = long, long / 2
+        bags, weights[:4] = [[0, 1], [0, 1], [2, 3], [4, 3]], [0.35, 0.35, 0.2, 0.1]
+        if random.random() < 0.5:
+            bags[random.integers(2)].append(2)
+    else:
+        long = 1 / short
+        rows[2, :3] = -1, 2, (long - 1.5) / long**2 / 5
+        rows[4, :3] = size, 10, (1 - size * long) / long**2 / 5
+        rows[5, 2] = -0.1 / long**2
+        head[[0, 2]] = long, 5 * long**2
+        bags, weights[:3] = [[0, 1, 2], [0, 1], [4, 5]], [0.425, 0.425, 0.15]
+    rows[:2, 0] = short, -short
+    tokens, counts = np.zeros((BAGS, WIDTH), int), np.zeros((BAGS, WIDTH))
+    counts[:, 0] = 1.0
+    for place, bag in enumerate(bags):
+        tokens[place, : len(bag)], counts[place, : len(bag)] = bag, 1.0
+    tokens = tokens.astype(np.int32)
+    return rows, np.zeros(DIM), head, tokens, counts, labels, weights
+
+
+def draw_any(kind, seed):
+    """Random tokens, in bags that go wrong where the kind says."""
     random = np.random.default_rng([*kind.encode(), seed])
     rows = random.normal(size=(TOKENS, DIM)) * random.choice([0.5, 1.0, 3.0])
     start = random.normal(size=DIM) * random.choice([0.1, 1.0])
@@ -74,17 +119,17 @@ def draw(kind, seed):
     return rows, start, head, tokens.astype(np.int32), counts, labels
 
 
-def claimed(*given, stages=STAGES):
+def claimed(*given, norm=NORM, stages=STAGES):
     """The library's run to its end, and its certificate; one program."""
-    return _claimed(*map(jnp.asarray, given), stages)
+    return _claimed(*map(jnp.asarray, given), norm=norm, stages=stages)
 
 
 @jax.jit
-def _claimed(rows, start, head, tokens, counts, labels, stages):
-    corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=TOKENS)
+def _claimed(rows, start, head, tokens, counts, labels, weights=None, *, norm, stages):
+    corpus = Corpus(tokens, counts, labels, TOKENS, weights)
     model = Parameters(rows, start, head)
     problem = attention(model, corpus)
-    stage = flow_to_end(problem, until_norm=NORM, stages=stages)
+    stage = flow_to_end(problem, until_norm=norm, stages=stages)
     return model, corpus, stage, certify_stage(problem, stage)
 
 
@@ -118,26 +163,26 @@ class Claim:
         return BEYOND * self.log_time
 
 
-def claim_of(given):
+def claim_of(given, norm=NORM):
     """The status of a drawn problem, and the claim that is made of one that is TIED."""
-    model, corpus, stage, found = claimed(*given)
+    model, corpus, stage, found = claimed(*given, norm=norm)
     status = TrialStatus(found.status.item()).name
     if status != "TIED":
         return status, None
     ties, number = [stage.ties], 1
     while stage.point.origin_log_time > 0:
-        *_, before, _ = claimed(*given, stages=number)
+        *_, before, _ = claimed(*given, norm=norm, stages=number)
         if before.point.finished:
             break
         ties[:0] = [before.ties] * bool(before.contracted)
         number += 1
-    rows, start, head, tokens, counts, labels = given
+    rows, start, head, tokens, counts, labels, *weights = given
     bags = [
         [(t, c) for t, c in zip(*bag, strict=True) if c > 0]
         for bag in zip(tokens, counts, strict=True)
     ]
     return status, Claim(
-        lanes=lane(rows, start, head, bags, labels, (BAGS, WIDTH, DIM)),
+        lanes=lane(rows, start, head, bags, labels, (BAGS, WIDTH, DIM), *weights),
         start=start,
         log_time=stage.flow.log_time.item(),
         line=found.ending.late.query_at,
@@ -183,7 +228,7 @@ def follow_whole(claims):
         return stops
 
     ends = np.array([claim.end for claim in claims])
-    follow(course, ends, callback=rest, tolerance=TOLERANCE)
+    follow(course, ends, callback=rest, tolerance=TOLERANCE, rest=False)
     for claim, p, late, outcome in zip(
         claims, starts + course.moved, course.y[:, -1], course.outcome, strict=True
     ):

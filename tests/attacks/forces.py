@@ -27,7 +27,7 @@ class Lanes:
     gain: np.ndarray  # (E_w − E_base)ᵀv
     value: np.ndarray  # E_baseᵀv, per bag
     label: np.ndarray  # ±1, per bag
-    log_share: np.ndarray  # −log n, per bag; −∞ for padding
+    log_share: np.ndarray  # log of the weight, per bag; −∞ for padding
     growth: np.ndarray  # g
 
     def __len__(self):
@@ -40,8 +40,10 @@ class Lanes:
         return replace(self, growth=growth)
 
 
-def lane(embeddings, query, head, bags, labels, shape):
+def lane(embeddings, query, head, bags, labels, shape, weights=None):
     """One problem as a `Lanes` of one lane, padded to (bags, width, dim)."""
+    if weights is None:
+        weights = np.full(len(labels), 1 / len(labels))
     exact = np.longdouble
     rows, start, direction = (np.asarray(x, exact) for x in (embeddings, query, head))
     number, width, dim = shape
@@ -59,7 +61,7 @@ def lane(embeddings, query, head, bags, labels, shape):
         gain[row, used] = differences @ direction
         log_counts[row, used] = np.log([count for _, count in bag])
         value[row], label[row] = rows[ids[0]] @ direction, y
-        log_share[row] = -np.log(len(labels))
+        log_share[row] = np.log(weights[row]) if weights[row] else NEVER
     parts = apart, ahead, log_counts, gain, value, label, log_share, np.zeros(dim)
     return Lanes(*(part[None] for part in parts))
 

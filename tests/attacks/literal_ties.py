@@ -38,6 +38,8 @@ class Literal:
         self.b = self.e @ self.v
         self.tokens, self.counts = np.asarray(bags.tokens), np.asarray(bags.counts)
         self.y = np.asarray(bags.labels, float)
+        equal = np.full(len(self.y), 1 / len(self.y))
+        weights = equal if bags.weights is None else np.asarray(bags.weights)
         axes = np.asarray(ties.axes)
         self.axes = axes[np.abs(axes).sum(axis=1) > 0]
         self.across = self.e - (self.e @ self.axes.T) @ self.axes
@@ -45,7 +47,7 @@ class Literal:
         self.tied = self.chosen.sum(axis=1) > 1
         self.place = self.axes @ np.asarray(ties.point)
         with np.errstate(divide="ignore"):
-            self.log_counts = np.log(self.counts)
+            self.log_counts, self.log_weights = np.log(self.counts), np.log(weights)
 
     def attention(self, p):
         logits = (self.e @ p)[self.tokens] + self.log_counts
@@ -55,7 +57,7 @@ class Literal:
         f = (q * b).sum(axis=1)
         from_mean = rows - (q[:, None] @ rows)
         slope = ((q * (b - f[:, None]))[:, None] @ from_mean)[:, 0]
-        log_size = log_expit(-self.y * f) - np.log(len(self.y))
+        log_size = log_expit(-self.y * f) + self.log_weights
         return Attention(log_q, q, f, from_mean, slope, log_size)
 
     def descent(self, at):

@@ -141,15 +141,15 @@ def begin(lanes, log_time=0.0, moved=None):
     )
 
 
-def follow(course, until, *, callback=None, tolerance=TOLERANCE):
+def follow(course, until, *, callback=None, tolerance=TOLERANCE, rest=True):
     """The course at s = until, one number per lane, or where it rests or gets lost.
 
     `callback(index, y, g)` sees every step of the lanes `index` and returns True for
-    those that are to stop.
+    those that are to stop. Without `rest` a course goes on along ties that rest.
     """
     until = np.broadcast_to(np.asarray(until, float), len(course.lanes))
     course.outcome[course.outcome == Outcome.REACHED] = Outcome.GOING
-    tried = np.full(len(course.lanes), CANCELLING)
+    tried = np.full(len(course.lanes), CANCELLING if rest else np.inf)
     straight = np.full(len(course.lanes), STRAIGHT_FROM)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         while True:
