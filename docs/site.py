@@ -109,7 +109,7 @@ def on_post_page(output: str, **_: object) -> str:
 
 
 # Pages whose blocks of code are formulas.
-FORMULAS = {"mathematics.md", "supplement.md", "appendices.md"}
+FORMULAS = {"mathematics.md", "supplement.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
 INDEX = re.compile(
     r"(?<![A-Za-z0-9_])(mean|d?(?:[^\W_]|[∇∂])[\u0302-\u0304′]*[⁰¹²]?)"

@@ -3,7 +3,7 @@
 Three numbers are measured at one log-time τ_0: the distance δ_0 of the active pairs
 from ρ, a bound on all that the inactive forces can still do, and the recent change of
 the part of p that only the path decides. If they are small, p stays on p_mm log t + ρ
-for ever (mathematics, sections 3d and 3e).
+for ever (mathematics, section 3e).
 """
 
 import dataclasses

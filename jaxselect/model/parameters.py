@@ -163,7 +163,7 @@ def gaussian_reduced(
     variables rejects proposals, so the difference of two draws is no difference
     quotient.
 
-    Source: mathematics, sections 4 and 4a.
+    Source: mathematics, section 4.
 
     Args:
         key: a `jax.random.key`.

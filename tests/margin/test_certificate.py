@@ -1,6 +1,6 @@
 """The bound on inactive pairs by hand: D = (1, 0), (2, ½), c = ¼ and −½.
 
-Source: mathematics, sections 3d and 3e.
+Source: mathematics, section 3e.
 """
 
 import equinox as eqx

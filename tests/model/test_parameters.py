@@ -1,6 +1,6 @@
 """The reduced draw has the law of the draw in R^d, whatever d.
 
-Source: mathematics, sections 4 and 4a.
+Source: mathematics, section 4.
 """
 
 import inspect
