@@ -313,7 +313,7 @@ class Rates(eqx.Module):
 
     Derivatives that go through the path, those of times of events and, where
     `history_dim` is positive, of late rates, are accurate to 1e-3 in 98 % of random
-    problems. The others change when `FlowSettings.atol` is 1e-8, at twice the cost.
+    problems. The others change when `FlowSettings.atol` is 1e-8, at thrice the cost.
 
     Source: mathematics, section 3f.
 
