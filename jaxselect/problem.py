@@ -149,13 +149,13 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 
 @full_precision
 def cross_attention(
-    features: ArrayLike,
-    values: ArrayLike,
-    labels: ArrayLike,
+    features: "ArrayLike",
+    values: "ArrayLike",
+    labels: "ArrayLike",
     *,
-    start: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    start: "ArrayLike | None" = None,
+    mask: "ArrayLike | None" = None,
+    weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Problem:
     """Make the problem of one query p over given features: a_{it} = x_{it}·p.
@@ -194,14 +194,14 @@ def cross_attention(
 
 @full_precision
 def key_query(
-    features: ArrayLike,
-    queries: ArrayLike,
-    values: ArrayLike,
-    labels: ArrayLike,
+    features: "ArrayLike",
+    queries: "ArrayLike",
+    values: "ArrayLike",
+    labels: "ArrayLike",
     *,
-    start: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    start: "ArrayLike | None" = None,
+    mask: "ArrayLike | None" = None,
+    weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Problem:
     """Make the problem of a key-query matrix W: a_{it} = x_{it}ᵀ W z_i.
@@ -245,12 +245,12 @@ def key_query(
 
 @full_precision
 def next_token(
-    contexts: Sequence[ArrayLike],
-    targets: ArrayLike,
-    embeddings: ArrayLike,
+    contexts: Sequence["ArrayLike"],
+    targets: "ArrayLike",
+    embeddings: "ArrayLike",
     *,
-    start: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    start: "ArrayLike | None" = None,
+    weights: "ArrayLike | None" = None,
 ) -> Problem:
     """Make the problem of next-token prediction by the last token's query.
 

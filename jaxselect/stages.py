@@ -322,6 +322,22 @@ class Solved(eqx.Module):
     stage: Stage
     certificate: Certificate
 
+    def __str__(self) -> str:
+        """Say in a few lines how the flow ends; of a batch, its arrays."""
+        status = self.status
+        if not isinstance(status, TrialStatus):
+            return repr(self)
+        trained, chosen = self.trained, np.asarray(self.selected).sum(axis=1)
+        alone, better = (chosen == 1).sum(), (~np.asarray(self.best())).sum()
+        return (
+            f"{status.name}. {status.sentence}\n"
+            f"Norm {jnp.linalg.norm(trained):.6g} at log(1+t) = "
+            f"{self.flow.log_time:.6g}; max-margin norm {self.margin.norm:.6g}; "
+            f"{trained.dtype}.\n"
+            f"{alone} of {len(chosen)} bags select one entry; in {better} another "
+            "has a better value."
+        )
+
     @property
     def status(self) -> TrialStatus | Int[Array, "*lanes"]:
         """How the flow ends; a number under `jit` and in a batch."""
@@ -409,7 +425,7 @@ class Solved(eqx.Module):
 
 def solve(
     problem: Problem,
-    start: ArrayLike | None = None,
+    start: "ArrayLike | None" = None,
     *,
     until_norm: Float[Scalar, ""] | float = 1e4,
     settings: FlowSettings = FlowSettings(),
@@ -477,10 +493,10 @@ def _solve(settings: FlowSettings, problem: Problem, until_norm: Array) -> Solve
 
 def certify_at(
     problem: Problem,
-    trained: ArrayLike,
+    trained: "ArrayLike",
     log_time: Float[Scalar, ""] | float,
     *,
-    earlier: ArrayLike | None = None,
+    earlier: "ArrayLike | None" = None,
 ) -> Solved:
     """Certify where the gradient flow leads from a point that was reached elsewhere.
 
@@ -530,7 +546,7 @@ def _certify_at(
     return Solved(problem, stage, certificate_of(problem, flow, end))
 
 
-def _inside(problem: Problem, name: str, point: ArrayLike) -> Float[Array, " dim"]:
+def _inside(problem: Problem, name: str, point: "ArrayLike") -> Float[Array, " dim"]:
     """Compute the coordinates of a query or a matrix."""
     given = jnp.asarray(point, problem.start.dtype)
     shape = jnp.shape(problem.lift(problem.start))

@@ -240,12 +240,12 @@ def padded_logits(
 
 
 def from_sequences(
-    sequences: Sequence[ArrayLike],
-    labels: ArrayLike,
+    sequences: Sequence["ArrayLike"],
+    labels: "ArrayLike",
     *,
     vocabulary: int,
     classes: int = 2,
-    weights: ArrayLike | None = None,
+    weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Corpus:
     """Make a corpus of the given token sequences.
@@ -300,10 +300,10 @@ def from_sequences(
 
 def from_counts(
     counts: Any,
-    labels: ArrayLike,
+    labels: "ArrayLike",
     *,
     classes: int = 2,
-    weights: ArrayLike | None = None,
+    weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Corpus:
     """Make a corpus from the rows of a sparse count matrix.
@@ -343,13 +343,13 @@ def from_counts(
 
 
 def from_bags(
-    tokens: ArrayLike,
-    counts: ArrayLike,
-    labels: ArrayLike,
+    tokens: "ArrayLike",
+    counts: "ArrayLike",
+    labels: "ArrayLike",
     *,
     vocabulary: int,
     classes: int = 2,
-    weights: ArrayLike | None = None,
+    weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Corpus:
     """Make a corpus of padded bags of distinct tokens.
@@ -401,9 +401,9 @@ def _pad_bags(
 
 
 def _checked(
-    tokens: ArrayLike,
-    counts: ArrayLike,
-    labels: ArrayLike,
+    tokens: "ArrayLike",
+    counts: "ArrayLike",
+    labels: "ArrayLike",
     tokens_known: object,
     classes_known: object,
 ) -> tuple[
@@ -463,7 +463,7 @@ def _checked(
 
 
 def _checked_weights(
-    weights: ArrayLike, sequences: int
+    weights: "ArrayLike", sequences: int
 ) -> Float[np.ndarray, " sequences"]:
     """Weights of sequences, scaled to a sum of one."""
     w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)

@@ -215,6 +215,12 @@ def test_words_about_importance_are_said_where_it_is_defined():
     lines = found.table().splitlines()
     assert len(lines) == 1 + SEQUENCES
     assert ["another" in line for line in lines[1:]] == (~best).tolist()
+    first, numbers, counts = str(found).splitlines()
+    assert first == f"SELECTED. {TrialStatus.SELECTED.sentence}"
+    assert f"{float(found.margin.norm):.6g}; float64" in numbers
+    alone = (chosen.sum(axis=1) == 1).sum()
+    assert counts.startswith(f"{alone} of {SEQUENCES} bags")
+    assert f"in {(~best).sum()} another" in counts
 
 
 def test_classes_are_values_of_several_columns():
