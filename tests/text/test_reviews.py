@@ -304,6 +304,11 @@ def test_the_delimiter_is_the_one_that_splits_the_records(tmp_path, ending, by):
         assert text.read_reviews(path, text=name).texts == [row["text"] for row in ROWS]
         with pytest.raises(BadInput, match=r"it has '.*', 'label': name those"):
             text.read_reviews(path, text="words")
+    # Every delimiter makes records of one length; one makes the columns asked for.
+    every = "a,b;c\td|e".replace(by, "")
+    lines = [[every, "text", "label"], [every, "good", "1"], [every, "bad", "0"]]
+    path.write_text("\n".join(by.join(line) for line in lines))
+    assert text.read_reviews(path).texts == ["good", "bad"]
 
 
 ENCODED = ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-be"]
