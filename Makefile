@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds test-dist dist picture colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -83,6 +83,17 @@ test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions 
 		$$python -m pytest -m bounds -o filterwarnings= $(BOUNDS) && \
 		$$python -m experiments.sweep --preset smoke --no-resume --out $(LOWEST)/smoke || exit 1; \
 	done
+
+dist: $(VENV)/.ready-dist ## a source archive and a wheel, in dist/
+	rm -rf dist
+	$(RUN) -m build --outdir dist
+
+INSTALLED := build/installed
+test-dist: dist ## that wheel alone in an environment runs the program of README
+	$(RUN) -m venv --clear $(INSTALLED)
+	$(INSTALLED)/bin/python -m pip install --quiet dist/*.whl
+	$(INSTALLED)/bin/python -P -c 'import jaxselect; print(jaxselect.__file__)'
+	$(INSTALLED)/bin/python -P -m doctest README.md
 
 picture: $(VENV)/.ready-browser ## the gallery's picture of the report, after make sweep report
 	$(RUN) -m tests.browser.chromium results/report.html docs/report.png

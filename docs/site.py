@@ -175,6 +175,11 @@ def gallery() -> str:
             "figures/joint.png",
             "python -m experiments.beyond.joint",
         ),
+        (
+            "Four kinds of attention, beside SciPy and three papers",
+            "figures/models.png",
+            "python -m experiments.beyond.models",
+        ),
         ("Tokens and attention moving", "report.png", "make sweep report picture"),
         ("Time of every rival over ours", "benchmarks.png", "make bench"),
     ]

@@ -93,6 +93,7 @@ STUDIES = (
     "beyond.joint",
     "beyond.embedding_steps",
     "beyond.lists",
+    "beyond.models",
     "beyond.optimizers",
     "beyond.phases",
     "beyond.peers",

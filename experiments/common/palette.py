@@ -30,7 +30,7 @@ STATUS = {
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
     "TIED": Look("#7b3294", "◇", "tokens tied"),
     "AT_REST": Look("#4a1486", "■", "at rest"),
-    "SELECTED": Look("#56b4e9", "○", "nothing to select"),
+    "SELECTED": Look("#56b4e9", "○", "selected"),
     "UNRESOLVED": Look("#c2c2c2", "…", "unresolved, not certified"),
     "NORM_NOT_REACHED": Look("#5c5c5c", "–", "norm not reached"),
     "OUT_OF_STEPS": Look("#e8dc3c", "∼", "out of steps"),

@@ -35,8 +35,8 @@ class Source:
     """Where the reviews come from.
 
     Attributes:
-        train: .parquet, .csv, .tsv, .json or .jsonl file, the last four also as .gz, or
-            the folder of a prepared dataset.
+        train: .parquet, .csv, .tsv, .txt, .json or .jsonl file, all but the first also
+            as .gz, or the folder of a prepared dataset.
         test: likewise.
         dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
         named: what the files hold; published figures stand beside ours only for data

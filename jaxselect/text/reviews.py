@@ -3,8 +3,11 @@
 Needs the extra `text`.
 """
 
+import codecs
+import csv
 import hashlib
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +27,18 @@ from ..files import regular
 from .datasets import features
 
 # Kinds of files that reviews are read from, as a message names them.
-KINDS = "a .parquet, .csv, .tsv, .json or .jsonl"
+KINDS = "a .parquet, .csv, .tsv, .txt, .json or .jsonl"
+DELIMITERS = ",\t;|"
+FEW = 20
+"""Records that a delimiter is told by."""
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Encodings by their byte-order mark; one of UTF-32 begins with one of UTF-16."""
 MOST = 1000
 """Classes at most: a column with more values holds something else than labels."""
 
@@ -33,12 +47,12 @@ UNREADABLE = (
     RecursionError,
     pyarrow.ArrowException,
     OSError,
-    UnicodeDecodeError,
     json.JSONDecodeError,
 )
 
 Name = str | int
 """The name of a class in the data: a word or a whole number."""
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 
 
 class Reviews(NamedTuple):
@@ -69,9 +83,12 @@ def read_reviews(
     alphabetical order.
 
     Args:
-        path: a .parquet, .csv, .tsv, .json or .jsonl file (JSON: an object per line, or
-            a list of them), all but the first also as .gz, or the folder of a dataset
-            prepared by tensorflow-datasets (the one that holds `dataset_info.json`).
+        path: a .parquet, .csv, .tsv, .txt, .json or .jsonl file (JSON: an object per
+            line, or a list of them), all but the first also as .gz, or the folder of a
+            dataset prepared by tensorflow-datasets (the one that holds
+            `dataset_info.json`). Files of text are in UTF-8, or begin with a byte-order
+            mark; their columns are separated by commas, tabs, semicolons or bars, and
+            named in the first line.
         text: name of the column or feature with the text.
         label: name of the column or feature with the label.
         split: which split of a dataset, such as "test" or "train[:10%]"; a file has
@@ -85,7 +102,8 @@ def read_reviews(
     Raises:
         FileNotFoundError: nothing at `path`.
         BadInput: an unreadable file, a missing column, a label that is no word and no
-            whole number or none of `names`, a single class, no review at all.
+            whole number or none of `names`, a single class, labels of two vocabularies,
+            no review at all.
     """
     path = Path(path).expanduser()
     if not path.exists():
@@ -95,16 +113,17 @@ def read_reviews(
         )
     try:
         texts, marks = _columns(path, text, label, split)
+    except UnicodeDecodeError as error:
+        encoding = "utf-16" if b"\0" in error.object else "latin1"
+        step = f"convert it first, as with `iconv -f {encoding} -t utf-8`"
+        if path.suffix.lower() == ".parquet":
+            step = "write its columns as strings"
+        raise BadInput(f"{path} is not encoded in UTF-8: {step}") from error
     except UNREADABLE as error:
         # An error with a number is the operating system's, whose message is complete.
         if isinstance(error, BadInput) or getattr(error, "errno", None):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        if re.search("utf-?8|encoding", reason, re.IGNORECASE):
-            raise BadInput(
-                f"{path} is not encoded in UTF-8: convert it first, as with "
-                "`iconv -f latin1 -t utf-8`"
-            ) from error
         raise BadInput(
             f"{path} cannot be read: {reason}; wanted {KINDS} file, whole, with the "
             "ending that says what it is"
@@ -157,7 +176,28 @@ def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
             f"{len(names)} different labels in {source}, {listed(names)}: wanted "
             f"{MOST} classes at most; name the column that holds them"
         )
+    _one_vocabulary(names, source)
     return names
+
+
+def _one_vocabulary(names: Sequence[Name], source: str) -> None:
+    """Refuse numbers beside words, and words that name a class in two ways."""
+    numbers = [name for name in names if NUMBER.fullmatch(str(name))]
+    words = [name for name in names if name not in numbers]
+    plain = [str(word).casefold() for word in words]
+    short = {
+        one
+        for one in plain
+        for other in plain
+        if one != other and other.startswith(one)
+    }
+    # pos, neg, positive, negative: half of the words abbreviate the other half.
+    abbreviated = len(words) > 2 and 2 * len(short) == len(words)
+    if (numbers and words) or len(set(plain)) < len(plain) or abbreviated:
+        raise BadInput(
+            f"labels of two vocabularies in {source}, {listed(words[:5] + numbers)}: "
+            "wanted one name for each class; rename or drop the others"
+        )
 
 
 def listed(names: Sequence[Name]) -> str:
@@ -206,23 +246,79 @@ def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]
     if kind not in READERS or (packed and kind == ".parquet"):
         raise BadInput(f"{path} ends in {path.suffix!r}: wanted {KINDS} file")
     with pyarrow.input_stream(path, compression="gzip" if packed else None) as stream:
-        table = READERS[kind](stream, text)
+        table = READERS[kind](stream, text, label)
     for name in (text, label):
-        if name not in table.column_names:
+        found = table.column_names
+        if name not in found and kind in SEPARATED and _is_data(table):
             raise BadInput(
-                f"no column {name!r} in {path}; it has {listed(table.column_names)}: "
+                f"the first line of {path} is a review already, {listed(found)}: put a "
+                f"line above it that names the columns, {text!r} and {label!r} among "
+                "them"
+            )
+        if name not in found:
+            raise BadInput(
+                f"no column {name!r} in {path}; it has {listed(found)}: "
                 "name those wanted, with text= and label= (--text, --label)"
             )
-        if table.column_names.count(name) > 1:
+        if found.count(name) > 1:
             raise BadInput(f"{path} has several columns {name!r}: rename all but one")
-    return table[text].to_pylist(), table[label].to_pylist()
+    return _strings(table[text]), _strings(table[label])
 
 
-def _separated(stream: pyarrow.NativeFile, text: str, by: str) -> pyarrow.Table:
-    """Read two columns of a file with commas or tabs."""
+def _is_data(table: pyarrow.Table) -> bool:
+    """Whether a column's name is a number, or also one of the column's entries."""
+    names = [name.strip() for name in table.column_names]
+    # Tables without names are written with 0, 1, … in their place.
+    if all(NUMBER.fullmatch(name) for name in names if name):
+        return False
+    return any(
+        NUMBER.fullmatch(name) or name in (str(entry).strip() for entry in entries)
+        for name, entries in zip(names, map(_strings, table.columns), strict=True)
+        if name
+    )
+
+
+def _strings(column: pyarrow.ChunkedArray) -> list:
+    """Return the entries of a column, and as strings those stored as bytes."""
+    entries = column.to_pylist()
+    return [x.decode() if isinstance(x, bytes) else x for x in entries]
+
+
+def _utf8(stream: pyarrow.NativeFile) -> bytes:
+    """Read text in UTF-8, or in the encoding that its byte-order mark names."""
+    content = stream.read()
+    for mark, encoding in MARKS.items():
+        if content.startswith(mark):
+            return content.decode(encoding).encode()
+    content.decode()
+    # Zero bytes in the first line: UTF-16 without its mark.
+    zero = content.find(b"\0", 0, content.find(b"\n"))
+    if zero >= 0:
+        raise UnicodeDecodeError("utf-8", content[:FEW], zero, zero + 1, "a zero byte")
+    return content
+
+
+def _separated(
+    stream: pyarrow.NativeFile, text: str, label: str, usual: str
+) -> pyarrow.Table:
+    """Read a file whose columns are separated by one character."""
+    content = _utf8(stream)
+
+    def fits(by: str) -> tuple:
+        lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
+        records = filter(None, csv.reader(lines, delimiter=by))
+        try:
+            first, *rest = itertools.islice(records, FEW)
+        except (csv.Error, ValueError):  # none that this delimiter makes
+            return (False,)
+        alike = len(first) > 1 and {len(one) for one in rest} <= {len(first)}
+        return {text, label} <= set(first), alike, by == usual, len(first)
+
     return pyarrow.csv.read_csv(
-        stream,
-        parse_options=pyarrow.csv.ParseOptions(delimiter=by, newlines_in_values=True),
+        io.BytesIO(content),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=max(DELIMITERS, key=fits), newlines_in_values=True
+        ),
         # A column of texts may look like one of numbers or of dates.
         convert_options=pyarrow.csv.ConvertOptions(
             column_types={text: pyarrow.string()}
@@ -230,9 +326,9 @@ def _separated(stream: pyarrow.NativeFile, text: str, by: str) -> pyarrow.Table:
     )
 
 
-def _json(stream: pyarrow.NativeFile, text: str) -> pyarrow.Table:
+def _json(stream: pyarrow.NativeFile, text: str, label: str) -> pyarrow.Table:
     """Read JSON objects, one per line or in one list."""
-    content = stream.read()
+    content = _utf8(stream)
     if content.lstrip()[:1] == b"[":
         content = "\n".join(map(json.dumps, json.loads(content))).encode()
     # Arrow reads in blocks, and no line may be longer than one.
@@ -240,11 +336,12 @@ def _json(stream: pyarrow.NativeFile, text: str) -> pyarrow.Table:
     return pyarrow.json.read_json(io.BytesIO(content), read_options=options)
 
 
-# Readers of files, by how their names end.
-READERS: dict[str, Callable[[pyarrow.NativeFile, str], pyarrow.Table]] = {
-    ".parquet": lambda stream, text: pyarrow.parquet.read_table(stream),
-    ".csv": partial(_separated, by=","),
-    ".tsv": partial(_separated, by="\t"),
+SEPARATED = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+"""The usual delimiter, by how a file's name ends."""
+Reader = Callable[[pyarrow.NativeFile, str, str], pyarrow.Table]
+READERS: dict[str, Reader] = {
+    ".parquet": lambda stream, text, label: pyarrow.parquet.read_table(stream),
     ".json": _json,
     ".jsonl": _json,
-}
+} | {kind: partial(_separated, usual=by) for kind, by in SEPARATED.items()}
+"""Readers of files, by how their names end."""

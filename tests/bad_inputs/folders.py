@@ -48,7 +48,10 @@ REVIEWS = {
     "broken.jsonl": b'{"text": "a", "label": 1}\n{"text"',
     "not packed.csv.gz": b"text,label\na,1\n",
     "no table.parquet": b"PAR1 and then nothing",
-    "unknown.txt": b"text,label\na,1\n",
+    "unknown.rst": b"text,label\na,1\n",
+    "no heads.txt": b"a good film\t1\na bad film\t0\n" * 50,
+    "two vocabularies.csv": b"text,label\na,pos\nb,neg\nc,1\nd,0\n" * 20,
+    "wide.csv": "text,label\na,1\nb,0\n".encode("utf-16-le"),
     "no ending": b"text,label\na,1\n",
     "three classes.csv": b"text,label\na,1\nb,2\nc,3\n" * 20,
 }

@@ -92,9 +92,9 @@ def test_unreadable_sources(tmp_path):
         path.write_bytes(b"\xff\xfe\x00PAR1 garbage \x00" * 9)
         with pytest.raises(ValueError, match="corrupt"):
             text.read_reviews(path)
-    (tmp_path / "reviews.txt").write_text("good")
-    with pytest.raises(ValueError, match=r"'.txt': wanted a .parquet"):
-        text.read_reviews(tmp_path / "reviews.txt")
+    (tmp_path / "reviews.rst").write_text("good")
+    with pytest.raises(ValueError, match=r"'.rst': wanted a .parquet"):
+        text.read_reviews(tmp_path / "reviews.rst")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,8 @@ def test_unreadable_sources(tmp_path):
         ([True, False], [1, -1], (0, 1)),
         (["pos", "neg ", "pos"], [1, -1, 1], ("neg", "pos")),
         (["sport", "art", "news"], [2, 0, 1], ("art", "news", "sport")),
-        (["10", "9", "x"], [0, 1, 2], ("10", "9", "x")),
+        (["10", "9", "-1"], [1, 2, 0], ("-1", "10", "9")),
+        (["art", "arts", "news"], [0, 1, 2], ("art", "arts", "news")),
     ],
 )
 def test_labels_are_words_or_any_whole_numbers(tmp_path, marks, labels, names):
@@ -288,6 +289,129 @@ def test_another_encoding_is_named(tmp_path, kind):
         "latin-1",
     )
     with pytest.raises(BadInput, match="is not encoded in UTF-8: convert it"):
+        text.read_reviews(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
+@pytest.mark.parametrize("by", ",;\t|")
+def test_the_delimiter_is_the_one_that_splits_the_records(tmp_path, ending, by):
+    """By names that are asked for, or by records of one length."""
+    path = tmp_path / f"reviews.{ending}"
+    for name in ("text", "what, they; wrote|down\there"):
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            writer = python_csv.writer(stream, delimiter=by)
+            writer.writerows([[name, "label"], *(row.values() for row in ROWS)])
+        assert text.read_reviews(path, text=name).texts == [row["text"] for row in ROWS]
+        with pytest.raises(BadInput, match=r"it has '.*', 'label': name those"):
+            text.read_reviews(path, text="words")
+    # Every delimiter makes records of one length; one makes the columns asked for.
+    every = "a,b;c\td|e".replace(by, "")
+    lines = [[every, "text", "label"], [every, "good", "1"], [every, "bad", "0"]]
+    path.write_text("\n".join(by.join(line) for line in lines))
+    assert text.read_reviews(path).texts == ["good", "bad"]
+
+
+ENCODED = ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-be"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_a_byte_order_mark_names_the_encoding(tmp_path, kind, encoding):
+    path = tmp_path / f"reviews.{kind}"
+    WRITERS[kind](path)
+    plain = path.read_text("utf-8")
+    marked = plain if encoding[-1].isdigit() or "sig" in encoding else "\ufeff" + plain
+    path.write_bytes(marked.encode(encoding))
+    assert text.read_reviews(path).texts == [row["text"] for row in ROWS]
+
+
+UNDECODABLE = {
+    "without its mark": "text,label\na,1\nb,0\n".encode("utf-16-le"),
+    "cut within a letter": "text,label\na,1\nb,0\n".encode("utf-16")[:-1],
+    "late in the file": b"text,label\n" + b"a,1\n" * 10**5 + b"\xe9,0\n",
+    "a column that is not read": b"text,label,who\na,1,\xe9\nb,0,x\n",
+}
+
+
+@pytest.mark.parametrize("case", UNDECODABLE)
+def test_bytes_of_an_unknown_encoding_are_one_line_that_says_so(tmp_path, case):
+    path = tmp_path / "reviews.csv"
+    path.write_bytes(UNDECODABLE[case])
+    with pytest.raises(
+        BadInput, match="is not encoded in UTF-8: convert it"
+    ) as refused:
+        text.read_reviews(path)
+    assert "\n" not in str(refused.value)
+
+
+KINDS_OF_BYTES = [pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.binary())]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_BYTES, ids=str)
+def test_parquet_may_store_strings_as_bytes(tmp_path, kind):
+    path = tmp_path / "reviews.parquet"
+    texts, marks = [row["text"] for row in ROWS], ["pos", "neg", "pos"]
+    columns = [[x.encode(coding) for x in texts] for coding in ("utf-8", "latin-1")]
+    marks = pa.array([x.encode() for x in marks], kind)
+    for column in columns:
+        table = pa.table({"text": pa.array(column, kind), "label": marks})
+        parquet.write_table(table, path)
+        if column is columns[0]:
+            reviews = text.read_reviews(path)
+            assert (reviews.texts, reviews.names) == (texts, ("neg", "pos"))
+    with pytest.raises(BadInput, match="not encoded in UTF-8: write its columns"):
+        text.read_reviews(path)
+
+
+VOCABULARIES = {
+    "numbers beside words": ("pos", "neg", "1", "0"),
+    "one number among words": ("good", "bad", "-1"),
+    "many words and a number": (*"abcdefgh", "3"),
+    "capitals": ("Pos", "pos", "neg"),
+    "abbreviations": ("pos", "neg", "Positive", "negative"),
+}
+
+
+@pytest.mark.parametrize("case", VOCABULARIES)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_labels_of_two_vocabularies_are_shown_and_refused(tmp_path, case, kind):
+    path = tmp_path / f"reviews.{kind}"
+    marks = VOCABULARIES[case]
+    WRITERS[kind](path, [{"text": "x", "label": mark} for mark in marks * 2])
+    with pytest.raises(BadInput, match="labels of two vocabularies in") as refused:
+        text.read_reviews(path)
+    assert repr(marks[-1]) in str(refused.value) and repr(marks[0]) in str(
+        refused.value
+    )
+
+
+HEADLESS = {
+    "numbers behind tabs": ("r.txt", "A very slow film, aimless\t0\nGood!\t1\n"),
+    "a number in front": ("r.csv", '1,"A film, slow"\n0,Bad\n'),
+    "a number by no comma": ("r.csv", "A slow, aimless film;0\nGood;1\n"),
+    "words": ("r.tsv", "A film\tpos\nBad\tneg\nGood\tpos\n"),
+    "spaces about numbers": ("r.txt", "A film \t 1\nBad \t 0\n"),
+}
+
+
+@pytest.mark.parametrize("case", HEADLESS)
+def test_a_missing_header_is_asked_for(tmp_path, case):
+    name, content = HEADLESS[case]
+    (tmp_path / name).write_text(content)
+    wanted = "the first line of .* is a review already, .*: put a line above it"
+    with pytest.raises(BadInput, match=wanted):
+        text.read_reviews(tmp_path / name)
+    by = "\t" if "\t" in content else ";" if ";" in content else ","
+    heads = ("label", "text") if content[0] == "1" else ("text", "label")
+    (tmp_path / name).write_text(f"{by.join(heads)}\n{content}")
+    assert len(text.read_reviews(tmp_path / name).texts) == content.count("\n")
+
+
+@pytest.mark.parametrize("heads", ["review,stars", "0,1", ",0,1", "What?,Good (1-5)"])
+def test_a_header_of_other_names_is_no_review(tmp_path, heads):
+    path, first = tmp_path / "reviews.csv", "0," * heads.startswith(",")
+    path.write_text(f"{heads}\n{first}a film,1\n{first}bad,0\n")
+    with pytest.raises(BadInput, match=r"it has .*: name those wanted"):
         text.read_reviews(path)
 
 
