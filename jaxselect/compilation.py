@@ -159,6 +159,44 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
+def compiled_alone(
+    function: Callable[_Arguments, _Result], *, static: tuple[str, ...] = ()
+) -> Callable[_Arguments, _Result]:
+    """Compile a function as suits a program that runs once, and keep it on disk.
+
+    Within another program it is part of that program.
+
+    Args:
+        function: of arrays.
+        static: names of arguments that are no arrays, passed by name.
+
+    Returns:
+        The same function.
+
+    Example:
+        >>> power = compiled_alone(lambda x, *, n: x**n, static=("n",))
+        >>> power(3.0, n=2).item(), jax.grad(power)(3.0, n=2).item()
+        (9.0, 6.0)
+    """
+    inside = jax.jit(function, static_argnames=static, inline=True)
+
+    @functools.cache
+    def alone() -> Callable[_Arguments, _Result]:
+        keep_by_default()
+        options = fast_compile_options()
+        return jax.jit(function, static_argnames=static, compiler_options=options)
+
+    @functools.wraps(function)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        leaves = jax.tree.leaves((args, kwargs))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return inside(*args, **kwargs)
+        with announced("a first call compiles; the next process reads that from disk"):
+            return alone()(*args, **kwargs)
+
+    return call
+
+
 def full_precision(
     function: Callable[_Arguments, _Result],
 ) -> Callable[_Arguments, _Result]:

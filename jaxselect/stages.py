@@ -8,10 +8,8 @@ section 3g).
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,12 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput
-from .compilation import (
-    announced,
-    fast_compile_options,
-    full_precision,
-    keep_by_default,
-)
+from .compilation import compiled_alone, full_precision
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .margin.certificate import (
@@ -462,31 +455,11 @@ def solve(
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
-    return _as_one_program(_solver(settings), problem, norm)
+    return _solve(problem, norm, settings=settings)
 
 
-@functools.cache
-def _solver(settings: FlowSettings) -> Callable[..., Solved]:
-    """One function for equal settings, which is compiled once."""
-    return partial(_solve, settings)
-
-
-def _as_one_program(function: Callable[..., Solved], *inputs: Any) -> Solved:
-    """Call a compiled function, or the function itself within another program."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(inputs)):
-        return function(*inputs)
-    with announced("a first call compiles; the next process reads that from disk"):
-        return _program(function)(*inputs)
-
-
-@functools.cache
-def _program(function: Callable[..., Solved]) -> Callable[..., Solved]:
-    """A function, compiled as suits a program that runs once, and kept."""
-    keep_by_default()
-    return jax.jit(function, compiler_options=fast_compile_options())
-
-
-def _solve(settings: FlowSettings, problem: Problem, until_norm: Array) -> Solved:
+@partial(compiled_alone, static=("settings",))
+def _solve(problem: Problem, until_norm: Array, *, settings: FlowSettings) -> Solved:
     stage = flow_to_end(problem, until_norm=until_norm, settings=settings)
     return Solved(problem, stage, certify_stage(problem, stage))
 
@@ -533,9 +506,10 @@ def certify_at(
     query = _inside(problem, "trained", trained)
     before = None if earlier is None else _inside(problem, "earlier", earlier)
     time = jnp.asarray(log_time, query.dtype)
-    return _as_one_program(_certify_at, problem, query, before, time)
+    return _certify_at(problem, query, before, time)
 
 
+@compiled_alone
 def _certify_at(
     problem: Problem, query: Array, earlier: Array | None, log_time: Array
 ) -> Solved:

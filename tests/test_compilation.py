@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from jaxselect.compilation import announced
+from jaxselect.compilation import announced, compiled_alone
+from jaxselect.flow.control import FlowSettings
 
 KEPT = """
 import jax
@@ -21,6 +25,21 @@ CASES = {
     "nowhere, if refused": ({"JAXSELECT_CACHE": "off"}, "None"),
     "where JAX keeps them": ({"JAX_COMPILATION_CACHE_DIR": "/jax"}, "/jax"),
 }
+
+
+def test_a_program_alone_is_traced_once_for_equal_settings():
+    traced = []
+
+    @partial(compiled_alone, static=("settings",))
+    def double(x, *, settings):
+        traced.append(settings)
+        return 2 * x
+
+    for x in (1.0, 2.0):
+        assert double(x, settings=FlowSettings(1e-5)) == 2 * x
+    assert len(traced) == 1
+    assert jax.vmap(partial(double, settings=FlowSettings(1e-5)))(jnp.ones(2))[1] == 2
+    assert len(traced) == 2
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from .. import checks
 from ..checks import BadInput
+from ..compilation import compiled_alone
 from .corpus import ROUNDING, Corpus, check_share, counted
 
 
@@ -123,12 +124,12 @@ def several_relevant(
     checks.key(key)
     check_share("purity", purity, above=0.0)
     sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
-    return _several_relevant(key, purity, sizes)
+    return _several_relevant(key, purity, sizes=sizes)
 
 
-@partial(jax.jit, static_argnums=2, inline=True)
+@partial(compiled_alone, static=("sizes",))
 def _several_relevant(
-    key: Key[Array, ""], purity: Float[Scalar, ""] | float, sizes: _Sizes
+    key: Key[Array, ""], purity: Float[Scalar, ""] | float, *, sizes: _Sizes
 ) -> Corpus:
     balanced_key, flip_key = jax.random.split(key)
     tokens, classes = _balanced(balanced_key, sizes)
@@ -190,14 +191,15 @@ def independent_tokens(
     vocabulary = 2 * relevant + irrelevant
     check_share("weakest", weakest, above=0.0)
     check_share("irrelevant_share", irrelevant_share, most=1 - 1 / vocabulary)
-    return _independent_tokens(key, irrelevant_share, weakest, sizes)
+    return _independent_tokens(key, irrelevant_share, weakest, sizes=sizes)
 
 
-@partial(jax.jit, static_argnums=3, inline=True)
+@partial(compiled_alone, static=("sizes",))
 def _independent_tokens(
     key: Key[Array, ""],
     irrelevant_share: Float[Scalar, ""] | float,
     weakest: Float[Scalar, ""] | float,
+    *,
     sizes: _Sizes,
 ) -> Corpus:
     sequences, length, relevant, irrelevant, *_ = sizes
@@ -252,11 +254,11 @@ def multi_class(
     """
     checks.key(key)
     sizes = _sizes(sequences, length, relevant, irrelevant, classes, 1)
-    return _multi_class(key, sizes)
+    return _multi_class(key, sizes=sizes)
 
 
-@partial(jax.jit, static_argnums=1, inline=True)
-def _multi_class(key: Key[Array, ""], sizes: _Sizes) -> Corpus:
+@partial(compiled_alone, static=("sizes",))
+def _multi_class(key: Key[Array, ""], *, sizes: _Sizes) -> Corpus:
     tokens, labels = _balanced(key, sizes)
     vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
     return replace(counted(tokens, labels, vocabulary), classes=sizes.classes)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Key, Scalar
 
 from .. import checks
 from ..checks import BadInput, is_array, shown
-from ..compilation import full_precision
+from ..compilation import compiled_alone, full_precision
 from ..data.corpus import Corpus, labels_suit, same_vocabulary
 
 
@@ -192,12 +192,12 @@ def gaussian_reduced(
         raise BadInput(
             f"dim {dim}: wanted a whole number ≥ {heads}; from {full} on any real one"
         )
-    return _gaussian_reduced(key, rows, dim, heads)
+    return _gaussian_reduced(key, dim, rows=rows, heads=heads)
 
 
-@partial(jax.jit, static_argnums=(1, 3), inline=True)
+@partial(compiled_alone, static=("rows", "heads"))
 def _gaussian_reduced(
-    key: Key[Array, ""], rows: int, dim: Float[Scalar, ""] | float, heads: int
+    key: Key[Array, ""], dim: Float[Scalar, ""] | float, *, rows: int, heads: int
 ) -> Parameters:
     normal_key, chi_key = jax.random.split(key)
     dim = jnp.asarray(dim, dtype=float)
