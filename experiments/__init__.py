@@ -87,8 +87,6 @@ STUDIES = (
     "paper.dimension",
     "paper.several_relevant",
     "beyond.rates",
-    "beyond.step_size",
-    "beyond.influence",
     "beyond.discrete",
     "beyond.joint",
     "beyond.embedding_steps",

@@ -13,7 +13,7 @@ import pytest
 
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
-from experiments.beyond import discrete, rates, step_size
+from experiments.beyond import discrete, rates
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
@@ -239,7 +239,7 @@ FIRST = {
         text_training.PRESETS,
         ["--steps-long", "0"],
     ),
-    "a step that is NaN": (step_size.main, step_size.PRESETS, ["--smallest", "nan"]),
+    "a step that is NaN": (discrete.main, discrete.PRESETS, ["--smallest", "nan"]),
     "no dimension": (networks.main, networks.PRESETS, ["--dim", "0"]),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import pytest
 from experiments.beyond import (
     discrete,
     embedding_steps,
-    influence,
     joint,
     lists,
     optimizers,
@@ -21,22 +19,16 @@ from experiments.beyond import (
     purity,
     rates,
     selection,
-    step_size,
 )
 from experiments.beyond.problem import Problem
 from experiments.common import console
-from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.crossing import CrossingStatus
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_step
 from tests.experiments.invented_results import check_shown
 
 STUDIES = {
     "rates": rates,
-    "step_size": step_size,
     "discrete": discrete,
     "embedding_steps": embedding_steps,
-    "influence": influence,
     "joint": joint,
     "lists": lists,
     "optimizers": optimizers,
@@ -134,36 +126,6 @@ def test_a_study_leaves_results_and_a_figure(study):
     if name == "phases":
         # Statuses of converged runs do not depend on how far they are carried on.
         assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]
-    if name == "influence":
-        assert results["token_0.1"]["rank_correlation"] > 0.9
-        assert results["sequence_0.1"]["rank_correlation"] > 0.9
-
-
-@pytest.mark.parametrize("status", CrossingStatus)
-def test_a_mean_time_is_known_where_that_of_every_draw_is(status, monkeypatch):
-    def time(problem, seed, dim, log_step):
-        here = jnp.where(seed == 1, int(status), int(CrossingStatus.CROSSED))
-        return 2.0 + seed.astype(float) + log_step, here
-
-    monkeypatch.setattr(step_size, "selection_time", time)
-    mean = step_size.mean_selection_time(
-        Problem(), jnp.arange(3), jnp.array(1e4), jnp.array(1.0)
-    )
-    unknown = {CrossingStatus.TIME_UNRESOLVED, CrossingStatus.FAILED}
-    np.testing.assert_allclose(mean, np.nan if status in unknown else 4.0)
-
-
-def test_descent_leaves_out_unknown_times():
-    """The time falls towards log η₀ = 1 from above, and on a side is not known."""
-
-    def value_and_slope(place):
-        known = place < 2
-        time = 2 + (place - 1) ** 2
-        return jnp.where(known, time, jnp.nan), jnp.where(known, 2 * (place - 1), 7.0)
-
-    with jax.numpy_dtype_promotion("standard"):
-        best, reached = step_size.descend(value_and_slope, step_size.PRESETS["smoke"])
-    assert abs(best - 1) < 0.2 and reached < 2.1
 
 
 def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():
@@ -184,77 +146,6 @@ def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():
         rows = np.asarray(problem.draw(3, dim)[0].embeddings)
         away = np.abs(rows @ rows.T - np.eye(len(rows))).max()
         assert 0.5 < away * dim**0.5 < 8
-
-
-def test_a_weight_is_a_copy_and_a_share_of_a_token_is_one_of_its_counts():
-    """A sequence of weight two is one that stands twice; none of a token is none."""
-    drawn = jax.jit(Problem(8, 3, 1, 4).draw)(0, 64.0)
-    before, bags = jax.tree.map(np.asarray, drawn)
-    copied = jax.tree.map(lambda part: np.concatenate([part, part[:1]]), bags)
-    weigh = jax.jit(influence.weighted, static_argnums=2)
-
-    def weighted(share, kind):
-        return jax.tree.map(np.asarray, weigh(bags, share, kind))
-
-    share = np.array([2.0] + 7 * [1.0])
-    same, left = weighted(share, "sequence")
-    step = jax.jit(embedding_step)
-    found, wanted = step(before, same, 10.0), step(before, copied, 10.0)
-    np.testing.assert_allclose(found.embeddings, wanted.embeddings, atol=1e-12)
-    assert (left == (bags.counts > 0)).all()
-    share[0] = 0.0
-    without, left = weighted(share, "sequence")
-    np.testing.assert_allclose(without.weights, np.r_[0, np.full(7, 1 / 7)])
-    assert not left[0].any() and (left[1:] == (bags.counts > 0)[1:]).all()
-
-    token = int(bags.tokens[0, 0])
-    share = np.where(np.arange(bags.vocabulary) == token, 0.25, 1.0)
-    thinned, left = weighted(share, "token")
-    fewer = bags.counts * np.where(bags.tokens == token, 0.25, 1.0)
-    np.testing.assert_array_equal(thinned.counts, fewer)
-    assert thinned.weights is None
-    share[token] = 0.0
-    _, left = weighted(share, "token")
-    assert (left == ((bags.counts > 0) & (bags.tokens != token))).all()
-
-
-def test_what_is_left_of_the_pairs():
-    """A sequence that lost its selected token has none, one that lost another fewer."""
-    bags = from_sequences([[0, 2, 3], [1, 2, 3]], [1, -1], vocabulary=4)
-    chosen = np.array([[True, False, False]] * 2)
-    left = np.array([[False, True, True], [True, False, True]])
-    pairs = jax.jit(influence.pairs_left)(bags, chosen, left)
-    assert np.argwhere(pairs).tolist() == [[1, 3]]
-
-
-def test_changes_are_differences_and_are_compared_by_rank_and_length():
-    advanced = []
-    slopes = jnp.arange(6.0).reshape(3, 2) + 1
-    changes = influence.lost(
-        lambda share: 7.0 + share @ slopes, 3, 0.1, advanced.append
-    )
-    np.testing.assert_allclose(changes, -0.1 * slopes.T, atol=1e-12)
-    assert len(advanced) == 3
-    agreed = influence.agreement(1.5 * changes, changes)
-    assert agreed["rank_correlation"] == pytest.approx(1.0)
-    assert agreed["relative_error"] == pytest.approx(0.5)
-    turned = influence.agreement(changes[:, ::-1], changes)
-    assert turned["rank_correlation"] == pytest.approx(-1.0)
-
-
-def test_what_is_never_selected_counts_as_the_end_of_the_search(monkeypatch):
-    """A mean over draws would otherwise be infinite."""
-    for name in ("resolve_limit", "selection_event"):
-        monkeypatch.setattr(
-            step_size, name, lambda *_, **__: SimpleNamespace(path=None, selected=None)
-        )
-    for time in (np.inf, 3.0):
-        never = SimpleNamespace(log_time=jnp.array(time), status=jnp.array(2))
-        monkeypatch.setattr(step_size, "last_crossings", lambda *_, n=never, **__: [n])
-        found, status = step_size.selection_time(
-            Problem(8, 3, 1, 4), 0, jnp.array(64.0), jnp.array(1.0)
-        )
-        assert found == min(time, step_size.RATES.until_log_time) and status == 2
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import flow, max_margin
-from experiments.beyond import joint, rates, step_size, watch
+from experiments.beyond import joint, rates, watch
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import spelled
@@ -281,7 +281,6 @@ ALTERED = {
     "rates": (rates.main, rates.PRESETS, {"seeds": 5, "dim": 65536.0}),
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
     "watch": (watch.main, watch.PRESETS, {"dims": (7.0, 1e6), "seed": 3}),
-    "step size": (step_size.main, step_size.PRESETS, {"dims": (64.0,)}),
 }
 
 

@@ -11,14 +11,10 @@ from experiments.beyond import (
     purity,
     rates,
     selection,
-    step_size,
     watch,
 )
 from experiments.beyond import (
     discrete as steps,
-)
-from experiments.beyond import (
-    influence as tokens,
 )
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
@@ -41,14 +37,6 @@ def exponents(**changes):
     found = {"constant_largest_deviation": 1e-9, "exponent_norm": -1.0}
     found |= {"predicted": 16, "seeds": 16} | changes
     return rates.exponents(study(found))
-
-
-def optima(ratio, number=1):
-    """One dimension as good as the grid, and some by a ratio of log-times."""
-    cells = [{"log_time_descent": 1.0, "log_time_grid": 1.0}]
-    cells += [{"log_time_descent": ratio, "log_time_grid": 1.0}] * number
-    each = {"step_size_descent": 1.0, "dim": 64.0}
-    return study({"optima": [cell | each for cell in cells], "cost_share": 0.1})
 
 
 def head(**counts):
@@ -85,11 +73,6 @@ def edges(within, number=4):
     part = {"edges": number, "within": within, "least": 0.9, "most": 1.1}
     none = {"edges": 0, "within": NAN, "least": NAN, "most": NAN}
     return phases.foretold(study({"summary": {"one": part, "two": none}}))
-
-
-def influence(rank):
-    row = {"rank_correlation": rank, "relative_error": 0.1}
-    return tokens.foresees(study({"token_0.1": row}, {"token_turn": [1.0]}))
 
 
 def discrete(*ratios):
@@ -165,13 +148,6 @@ TABLES = [
     (lambda: exponents(predicted=0), FAILS),
     (lambda: exponents(predicted=0, exponent_norm=NAN), OPEN),
     (lambda: exponents(constant_largest_deviation=NAN), OPEN),
-    (lambda: step_size.descent(optima(1.0)), AGREES),
-    (lambda: step_size.descent(optima(0.9)), AGREES),
-    (lambda: step_size.descent(optima(1.0001)), IN_PART),
-    (lambda: step_size.descent(optima(NAN)), IN_PART),
-    (lambda: influence(0.91), AGREES),
-    (lambda: influence(0.89), FAILS),
-    (lambda: influence(NAN), OPEN),
     (lambda: discrete(1.09, 0.91), AGREES),
     (lambda: discrete(1.11, 1.09), IN_PART),
     (lambda: discrete(1.11, NAN), FAILS),
