@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds picture colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -33,7 +33,6 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compilin
 	$(RUN) -m experiments.figures results/smoke
 
 report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
-	$(RUN) -m experiments.beyond.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
 # TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews where they hold these) or DATASET=imdb_reviews.
@@ -83,9 +82,6 @@ test-bounds: $(TEST) ## a part of the tests and a sweep, at the lowest versions 
 		$$python -m pytest -m bounds -o filterwarnings= $(BOUNDS) && \
 		$$python -m experiments.sweep --preset smoke --no-resume --out $(LOWEST)/smoke || exit 1; \
 	done
-
-picture: $(VENV)/.ready-browser ## the gallery's picture of the report, after make sweep report
-	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
 
 colab: $(VENV)/.python ## a notebook for Colab that carries the project, in build/ (DEVICE=cpu|gpu|tpu)
 	$(RUN) docs/colab.py $(DEVICE)

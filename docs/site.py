@@ -175,7 +175,6 @@ def gallery() -> str:
             "figures/joint.png",
             "python -m experiments.beyond.joint",
         ),
-        ("Tokens and attention moving", "report.png", "make sweep report picture"),
         ("Time of every rival over ours", "benchmarks.png", "make bench"),
     ]
     parts = [

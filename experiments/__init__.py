@@ -96,7 +96,6 @@ STUDIES = (
     "beyond.peers",
     "beyond.purity",
     "beyond.selection",
-    "beyond.watch",
     "reviews",
     "text.training",
     "text.joint",

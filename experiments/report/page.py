@@ -1,7 +1,5 @@
 """The page: results laid out, its figures and its program inlined."""
 
-import base64
-import gzip
 import json
 import re
 from collections import Counter
@@ -15,7 +13,6 @@ from experiments.common import palette
 from experiments.common.claims import Verdict
 from experiments.common.numbers import counted
 from experiments.common.runs import CERTIFIED
-from experiments.report import watch
 from experiments.report.folders import ILL_FORMED, Found
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
@@ -32,10 +29,8 @@ def page(found: list[Found]) -> str:
     """
     claims, parts = rows(found), sections(found)
     diagrams, broken = _diagrams(found)
-    watched = watch.watched(found)
     data = {
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
-        "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
         "certified": CERTIFIED,
         "phases": [one.data for one in diagrams],
         "sentences": [
@@ -51,18 +46,13 @@ def page(found: list[Found]) -> str:
         absent=absent(found),
         diagrams=diagrams,
         broken=broken,
-        watch=watched,
         sections=parts,
         provenance=provenance(found),
         troubles=[one for one in found if one.trouble],
         look=palette.STATUS,
         edges=palette.EDGES,
-        classes=palette.CLASSES,
-        programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
+        programs=[_asset(name) for name in ("page.js", "phases.js")],
         data=embedded(data),
-        watch_data=Markup(
-            packed(json.dumps(watched.data, separators=(",", ":")).encode())
-        ),
     )
 
 
@@ -118,16 +108,6 @@ def embedded(data: Any) -> Markup:
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)
-
-
-def packed(content: bytes) -> str:
-    """Compressed, in letters that no markup is made of.
-
-    Example:
-        >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
-        b'</script>'
-    """
-    return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
 
 
 def _asset(name: str) -> Markup:

@@ -7,7 +7,6 @@ from experiments.report.study import Settings, report
 from tests.experiments.invented_results import (
     invent_reviews,
     invent_sweep,
-    invent_watch,
     rewrite,
 )
 from tests.experiments.test_report_troubles import NASTY, damage
@@ -27,8 +26,6 @@ def made(tmp_path_factory):
     invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
     # Neighbouring cells end differently; the one looked at first has selected all.
     rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 8) % 9)
-    many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
-    invent_watch(folder / "watch", **many, points=320)
     invent_reviews(folder / "reviews", words=list(NASTY.values()))
     return report(Settings(folders=(folder,), out=folder))
 
@@ -111,81 +108,6 @@ def test_a_figure_is_as_wide_as_its_place(made, watched):
         page = watched(width=width).open(made["page"])
         box = page.locator(".drawn svg").first.bounding_box()
         assert min(500, width) <= box["width"] <= max(width, 600)
-
-
-def picture(page, name):
-    return page.evaluate(f"document.getElementById('{name}').toDataURL()")
-
-
-def slide(page, share):
-    page.evaluate(
-        """share => {
-            const slider = document.getElementById("watch-time");
-            slider.value = share * slider.max;
-            slider.dispatchEvent(new Event("input"));
-        }""",
-        share,
-    )
-
-
-def test_the_slider_moves_tokens_and_attention(made, watched):
-    page = watched().open(made["page"])
-    seen = []
-    for share in (0.0, 0.35, 1.0):
-        slide(page, share)
-        names = ("watch-plane", "watch-held", "watch-sequences")
-        said = page.inner_text("#watch-said")
-        assert page.get_attribute("#watch-time", "aria-valuetext") in said
-        seen.append([said, *(picture(page, name) for name in names)])
-    for one, other in ((0, 1), (1, 2)):
-        for before, after in zip(seen[one], seen[other], strict=True):
-            assert before != after
-    assert "log t = 0.05" in seen[0][0]
-    assert "100 % of their attention to important tokens" in seen[2][0]
-
-
-def test_arrows_move_the_slider_by_one_point(made, watched):
-    page = watched().open(made["page"])
-    slide(page, 0.0)
-    page.focus("#watch-time")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    assert float(page.input_value("#watch-time")) == 2
-
-
-def test_capture_that_passes_is_seen(made, watched):
-    page = watched().open(made["page"])
-    page.get_by_role("button", name="captured, and back").click()
-    page.locator("#watch-play").click()
-    assert page.input_value("#watch-dim") == "2"
-    assert page.input_value("#watch-step") == "5"
-    # At log t = 10 of 0.05 … 10⁵.
-    slide(page, np.log(10 / 0.05) / np.log(1e5 / 0.05))
-    assert "negative ones 0 %" in page.inner_text("#watch-said")
-
-
-def test_it_plays_at_thirty_frames_a_second(made, watched):
-    page = watched().open(made["page"])
-    each = page.evaluate(
-        """() => {
-            const slider = document.getElementById("watch-time");
-            const begin = performance.now();
-            for (let i = 0; i < 60; i += 1) {
-                slider.value = i / 60 * slider.max;
-                slider.dispatchEvent(new Event("input"));
-            }
-            return (performance.now() - begin) / 60;
-        }"""
-    )
-    assert each <= FRAME
-    slide(page, 0.0)
-    page.click("#watch-play")
-    page.wait_for_timeout(500)
-    assert float(page.input_value("#watch-time")) > 1
-    page.click("#watch-play")
-    there = page.input_value("#watch-time")
-    page.wait_for_timeout(200)
-    assert page.input_value("#watch-time") == there
 
 
 def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
@@ -308,5 +230,5 @@ def test_a_sweep_without_paths_opens(tmp_path, watched):
 def test_paper_shows_figures_and_no_buttons(made, watched):
     page = watched().open(made["page"])
     page.emulate_media(media="print")
-    assert not page.is_visible("nav") and not page.is_visible("#watch-play")
+    assert not page.is_visible("nav")
     assert page.is_visible("#growth-0 .curve") and page.is_visible(".drawn svg")

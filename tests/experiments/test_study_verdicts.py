@@ -11,7 +11,6 @@ from experiments.beyond import (
     purity,
     rates,
     selection,
-    watch,
 )
 from experiments.beyond import (
     discrete as steps,
@@ -21,7 +20,6 @@ from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import flow as text_flow
 from jaxselect.checks import BadInput
-from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
@@ -51,22 +49,6 @@ def nothing_frozen(*ratios):
     rows = [{"trained": "E, p, v; η = 100", "off": {"mean": ratio}} for ratio in ratios]
     rows.append({"trained": "E, v", "off": {"mean": 5.0}})
     return joint.nothing_frozen(study({"laws": rows}))
-
-
-def watched(*cells):
-    """Cells as (d, log-time until which a capture lasted, status)."""
-    listed = [
-        {
-            "dim": dim,
-            "step_size": 1.0,
-            "status": status,
-            "log_time": 10.0,
-            "cls_norm": 1e6,
-            "capture": {"class": "positive", "first": 1.0, "last": last},
-        }
-        for dim, last, status in cells
-    ]
-    return watch.passing_capture(study({"cells": listed}))
 
 
 def edges(within, number=4):
@@ -184,11 +166,6 @@ TABLES = [
     (lambda: matrix(4), AGREES),
     (lambda: matrix(3), IN_PART),
     (lambda: matrix(0), FAILS),
-    (lambda: watched((1e6, 4.9, "REACHED"), (1e2, 9.0, "REACHED")), AGREES),
-    (lambda: watched((1e6, 5.1, "REACHED"), (1e2, 9.0, "REACHED")), OPEN),
-    (lambda: watched((1e6, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), IN_PART),
-    (lambda: watched((1e6, 4.9, "TIES_UNPROVED")), OPEN),
-    (lambda: watched((1e2, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), FAILS),
     (lambda: edges(1.0), AGREES),
     (lambda: edges(0.75), IN_PART),
     (lambda: edges(0.0), FAILS),
@@ -219,7 +196,6 @@ def test_a_table_has_its_verdict(number):
     [
         lambda: end("NOT_YET"),
         lambda: head(UNCHANGED=3, UNHEARD_OF=1),
-        lambda: watched((1e6, 4.9, "UNHEARD_OF")),
     ],
 )
 def test_a_status_that_is_not_known_is_an_error(decide):
@@ -232,7 +208,6 @@ def test_a_status_that_is_not_known_is_an_error(decide):
     [
         (text_flow.ENDS, End),
         (joint.HEADINGS, _trained_head.Heading),
-        (watch.FLOWS, FlowStatus),
     ],
 )
 def test_every_status_that_may_come_is_known(known, statuses):
