@@ -97,7 +97,6 @@ STUDIES = (
     "beyond.purity",
     "beyond.selection",
     "reviews",
-    "text.training",
     "text.joint",
     "text.flow",
     "text.assumption_violation",

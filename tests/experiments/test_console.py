@@ -19,10 +19,10 @@ from experiments.common.results import read
 from experiments.common.study import Study, check
 from experiments.networks import study as networks
 from experiments.paper import lemma_4_1 as text_lemma
+from experiments.paper import random_embeddings
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
 from experiments.text import fitting
-from experiments.text import training as text_training
 from jaxselect import compilation
 from jaxselect.checks import BadInput
 
@@ -178,7 +178,7 @@ command(lambda settings: {"long": "x" * 9**6}, {"only": settings()}, ["--json"])
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("study", [networks, reviews, text_training])
+@pytest.mark.parametrize("study", [networks, reviews, random_embeddings])
 def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert ended(study.main, ["--help"], study.PRESETS) == 0
@@ -203,9 +203,9 @@ LARGE = {
     "rates": (rates.main, rates.PRESETS, ["--sequences", "--seeds", "--points"]),
     "discrete": (discrete.main, discrete.PRESETS, ["--length", "--relevant"]),
     "reviews": (reviews.main, reviews.PRESETS, ["--dim", "--steps"]),
-    "text.training": (
-        text_training.main,
-        text_training.PRESETS,
+    "paper.random_embeddings": (
+        random_embeddings.main,
+        random_embeddings.PRESETS,
         ["--dim", "--steps", "--steps-long"],
     ),
     "paper.lemma_4_1": (text_lemma.main, text_lemma.PRESETS, ["--dims"]),
@@ -235,8 +235,8 @@ FIRST = {
     "an odd number of sequences": (run.run, run.PRESETS, ["--sequences", "3"]),
     "sequences of one token": (run.run, run.PRESETS, ["--length", "1"]),
     "long training of no steps": (
-        text_training.main,
-        text_training.PRESETS,
+        random_embeddings.main,
+        random_embeddings.PRESETS,
         ["--steps-long", "0"],
     ),
     "a step that is NaN": (discrete.main, discrete.PRESETS, ["--smallest", "nan"]),

@@ -15,7 +15,6 @@ from experiments.common.style import drawn, subplots
 from experiments.figures.__main__ import main as draw_folder
 from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
-from experiments.text import training
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
@@ -170,19 +169,6 @@ def test_words_are_drawn_at_their_columns_and_means_where_words_are():
     shown = ~np.isnan(means.get_ydata())
     np.testing.assert_allclose(means.get_xdata()[shown], [0.0, 0.3])
     np.testing.assert_allclose(means.get_ydata()[shown], [2.0, 6.0])
-
-
-def test_every_model_has_a_row_with_its_values_and_its_scores():
-    rng = np.random.default_rng(0)
-    names = ("values a", "scores a", "values b", "scores b")
-    arrays = {name: rng.normal(size=30) for name in names}
-    arrays["posterior_difference"] = np.linspace(-1, 1, 30)
-    figure = drawn(training.draw, results.Finished({}, {}, arrays, {}))
-    for axes, name in zip(figure.axes, names, strict=True):
-        np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), arrays[name])
-        model = name.partition(" ")[2]
-        label = "E·v" if name.startswith("values") else "E·p"
-        assert axes.get_ylabel() == f"{label}, {model}"
 
 
 def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
