@@ -101,7 +101,6 @@ STUDIES = (
     "text.flow",
     "text.assumption_violation",
     "text.explain",
-    "networks",
     "networks.protocol",
     "benchmarks.table",
     "benchmarks.flow",

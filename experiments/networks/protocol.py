@@ -24,8 +24,8 @@ from experiments.common.results import Finished, read, write
 from experiments.common.statistics import beside
 from experiments.common.study import Count, Experiment, Share, Study, presets
 from experiments.networks.data import posteriors, take
-from experiments.networks.study import adam, subsample, with_query
 from experiments.paper import _tables
+from experiments.paper._network import adam, subsample, with_query
 from experiments.text.baseline import Counted
 from experiments.text.data import Source
 from jaxselect.checks import BadInput

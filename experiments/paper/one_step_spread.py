@@ -15,8 +15,7 @@ from experiments.common.results import Finished
 from experiments.common.statistics import binned
 from experiments.common.study import Experiment
 from experiments.common.style import cloud, subplots
-from experiments.paper import _reviews
-from experiments.text import published
+from experiments.paper import _reviews, _tables
 
 TRAINED, STEP, LONG = "together", "one step", "one step, long"
 CLOSE = 0.3
@@ -40,7 +39,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         name: spread_ratio(posterior, columns[TRAINED], columns[name])
         for name in (STEP, LONG)
     }
-    results["published"] = settings.source.name == published.DATA
+    results["published"] = settings.source.name == _tables.IMDB
     return {"posterior": posterior} | {
         f"{part} {name}": column
         for name, both in columns.items()
@@ -104,7 +103,7 @@ def narrower(found: Finished) -> Measured:
     sample = f"{found.results['vocabulary']:,} words in 20 bins"
     if not found.results["published"]:
         return Measured(Verdict.OPEN, said, sample, "–", "published for IMDB alone")
-    theirs = published.SPREAD_RATIO
+    theirs = _tables.SPREAD_RATIO
     near = {
         part: abs(ratios[STEP][part] / ratio - 1) <= CLOSE
         for part, ratio in theirs.items()

@@ -16,11 +16,10 @@ from experiments.common.console import command
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
 from experiments.common.style import subplots
-from experiments.paper import _reviews
-from experiments.text import published
+from experiments.paper import _reviews, _tables
 from experiments.text.baseline import of_reviews, say_bag
 
-PUBLISHED = {"together": published.TRAINED, "random": published.RANDOM}
+PUBLISHED = {"together": _tables.TRAINED, "random": _tables.RANDOM}
 NAMES = {"together": "E trained", "random": "E random"}
 NAMES["random, long"] = "E random, p and v trained longer"
 WITHIN = 0.03
@@ -39,7 +38,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with E trained, and twice with E fixed; then a bag of words."""
     names = [*PUBLISHED, "random, long"]
     _, splits, trained = _reviews.models(settings, names, results)
-    results["published"] = settings.source.name == published.DATA
+    results["published"] = settings.source.name == _tables.IMDB
     results["models"] = {}
     for model in trained:
         results["models"][model.name] = model.reached

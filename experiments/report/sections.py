@@ -57,7 +57,7 @@ TOPICS = {
     "networks": Topic(
         "networks",
         "Networks",
-        "Two layers, key-query matrices, an MLP, many classes.",
+        "How the authors may have trained two layers with key-query matrices.",
     ),
     "benchmarks": Topic(
         "benchmarks",

@@ -328,5 +328,5 @@ def require_two(names: tuple[Name, ...]) -> None:
     if len(names) > 2:
         raise BadInput(
             f"the labels are of {len(names)} classes, {listed(names)}: wanted two; "
-            "more are for python -m experiments.networks --preset stars"
+            "more are for python -m experiments.paper.classes"
         )

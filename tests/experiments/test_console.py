@@ -17,9 +17,8 @@ from experiments.beyond import discrete, rates
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
-from experiments.networks import study as networks
 from experiments.paper import lemma_4_1 as text_lemma
-from experiments.paper import random_embeddings
+from experiments.paper import mlp, random_embeddings
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
 from experiments.text import fitting
@@ -178,7 +177,7 @@ command(lambda settings: {"long": "x" * 9**6}, {"only": settings()}, ["--json"])
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("study", [networks, reviews, random_embeddings])
+@pytest.mark.parametrize("study", [mlp, reviews, random_embeddings])
 def test_help_keeps_its_lines_and_names_the_program(study, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert ended(study.main, ["--help"], study.PRESETS) == 0
@@ -209,7 +208,7 @@ LARGE = {
         ["--dim", "--steps", "--steps-long"],
     ),
     "paper.lemma_4_1": (text_lemma.main, text_lemma.PRESETS, ["--dims"]),
-    "networks": (networks.main, networks.PRESETS, ["--dim"]),
+    "paper.mlp": (mlp.main, mlp.PRESETS, ["--dim"]),
 }
 
 
@@ -240,7 +239,7 @@ FIRST = {
         ["--steps-long", "0"],
     ),
     "a step that is NaN": (discrete.main, discrete.PRESETS, ["--smallest", "nan"]),
-    "no dimension": (networks.main, networks.PRESETS, ["--dim", "0"]),
+    "no dimension": (mlp.main, mlp.PRESETS, ["--dim", "0"]),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }
 
@@ -259,8 +258,7 @@ def test_what_cannot_be_is_said_before_anything_else(case, capsys):
     [
         (reviews.main, reviews.PRESETS, ["--learning-rate", "1e300", "--steps", 3]),
         (reviews.main, reviews.PRESETS, ["--step-size", "1e38"]),
-        (networks.main, networks.PRESETS, ["--learning-rate", "1e300"]),
-        (networks.main, networks.PRESETS, ["--step-size", "1e39"]),
+        (mlp.main, mlp.PRESETS, ["--learning-rate", "1e300"]),
     ],
 )
 def test_training_that_leaves_the_finite_numbers_is_no_success(

@@ -163,7 +163,7 @@ def test_labels_that_are_words_are_mapped_said_and_kept(tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     ("marks", "message"),
     [
-        (list("abc") * 9, r"3 classes, 'a', 'b', 'c': wanted two.*--preset stars"),
+        (list("abc") * 9, r"3 classes, 'a', 'b', 'c': wanted two.*paper.classes"),
         ([1] * 20, "every training review of .* has the same label"),
     ],
 )
