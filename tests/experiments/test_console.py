@@ -13,7 +13,7 @@ import pytest
 
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
-from experiments.beyond import discrete, rates
+from experiments.beyond import descent, rates
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
@@ -200,7 +200,7 @@ LARGE = {
         ["--sequences", "--length", "--irrelevant", "--path-points"],
     ),
     "rates": (rates.main, rates.PRESETS, ["--sequences", "--seeds", "--points"]),
-    "discrete": (discrete.main, discrete.PRESETS, ["--length", "--relevant"]),
+    "descent": (descent.main, descent.PRESETS, ["--length", "--relevant"]),
     "reviews": (reviews.main, reviews.PRESETS, ["--dim", "--steps"]),
     "paper.random_embeddings": (
         random_embeddings.main,
@@ -238,7 +238,7 @@ FIRST = {
         random_embeddings.PRESETS,
         ["--steps-long", "0"],
     ),
-    "a step that is NaN": (discrete.main, discrete.PRESETS, ["--smallest", "nan"]),
+    "a step that is NaN": (descent.main, descent.PRESETS, ["--smallest", "nan"]),
     "no dimension": (mlp.main, mlp.PRESETS, ["--dim", "0"]),
     "no size": (max_margin.main, max_margin.PRESETS, ["--sizes"]),
 }

@@ -13,7 +13,7 @@ from experiments.beyond import (
     selection,
 )
 from experiments.beyond import (
-    discrete as steps,
+    descent as steps,
 )
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
