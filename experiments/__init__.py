@@ -98,7 +98,6 @@ STUDIES = (
     "reviews",
     "text.joint",
     "text.flow",
-    "text.assumption_violation",
     "text.explain",
     "networks.protocol",
     "benchmarks.table",

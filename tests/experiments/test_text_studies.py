@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.beyond import purity
 from experiments.common.results import read
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.paper import one_step_spread, random_embeddings
-from experiments.text import assumption_violation, fitting
 from experiments.text import data as review_data
+from experiments.text import fitting
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from jaxselect.data import corpus, sparse
@@ -71,9 +72,11 @@ def test_smoke_preset_runs_and_leaves_a_figure(
         assert bag["ahead_of_ours"] is behind is ("below it: test accuracy" in said)
 
 
-def test_flows_on_reviews_go_on_or_rest_and_are_certified(tmp_path, capsys):
-    cells = smoke(assumption_violation, tmp_path, capsys, "--at-least", "0")[0]["cells"]
-    dims = assumption_violation.PRESETS["smoke"].dims
+def test_flows_on_reviews_go_on_or_rest_and_are_certified():
+    settings = dataclasses.replace(purity.PRESETS["smoke"], at_least=(0.0,))
+    found: dict = {}
+    purity.on_reviews(settings, found)
+    cells, dims = found["cells"], settings.review_dims
     rests = [cell for cell in cells if cell["dim"] == min(dims)]
     assert {cell["status"] for cell in rests} == {"AT_REST"}
     assert all(cell["growth"] == 0 for cell in rests)
