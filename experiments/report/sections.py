@@ -18,7 +18,7 @@ from jaxselect.checks import BadInput
 FEWEST = 100
 """Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
 have shown with a probability of 95 %."""
-LEAVE_NOTHING = {"run", "figures", "compare", "report", "paper", "text.explain"}
+LEAVE_NOTHING = {"run", "figures", "report", "paper"}
 """Programs without results on disk."""
 
 

@@ -12,10 +12,8 @@ import pytest
 from experiments.common.results import plain, read, write
 from experiments.common.study import Experiment, Study
 from experiments.figures import __main__ as figures
-from experiments.text import explain
 from jaxselect.checks import BadInput
 from jaxselect.sweep import store
-from tests.experiments.test_console import ended
 
 
 class Colour(enum.Enum):
@@ -126,9 +124,8 @@ def test_damaged_results_are_refused_by_every_reader(folder, name, damage, capsy
     with pytest.raises(BadInput, match="is damaged"):
         read(folder)
     assert figures.main([str(folder)]) == 2
-    assert ended(explain.main, ["good", "--model", folder], explain.PRESETS) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and all("is damaged" in line for line in lines)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is damaged" in line
 
 
 def test_a_digit_that_was_changed_by_hand_is_seen(folder):
