@@ -9,12 +9,9 @@ from tests.experiments.invented_results import (
     invent_sweep,
     rewrite,
 )
-from tests.experiments.test_report_troubles import NASTY, damage
+from tests.experiments.test_report_troubles import NASTY
 
 pytestmark = pytest.mark.browser
-
-BYTES, FIRST_PAINT, FRAME = 8e6, 1000.0, 1000 / 30
-"""Largest bytes of a page; milliseconds to its first paint and for a frame of it."""
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +27,11 @@ def made(tmp_path_factory):
     return report(Settings(folders=(folder,), out=folder))
 
 
-def test_it_is_quiet_light_and_soon_there(made, watched):
-    assert made["bytes"] <= BYTES
-    painted = []
-    for _ in range(3):
-        one = watched()
-        page = one.open(made["page"])
-        assert one.complaints == []
-        assert one.requests == [made["page"].as_uri()]
-        entries = page.evaluate(
-            "performance.getEntriesByName('first-contentful-paint')"
-        )
-        painted.append(entries[0]["startTime"])
-    # The machine may be busy: the page's own time is the shortest.
-    assert min(painted) <= FIRST_PAINT
+def test_it_is_quiet_and_asks_for_nothing_else(made, watched):
+    one = watched()
+    one.open(made["page"])
+    assert one.complaints == []
+    assert one.requests == [made["page"].as_uri()]
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440])
@@ -66,48 +54,6 @@ def test_axe_finds_nothing_serious(made, watched, axe, width, scheme):
     found = page.evaluate("axe.run()")["violations"]
     grave = [one for one in found if one["impact"] in ("serious", "critical")]
     assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
-
-
-def brightness(page, what):
-    colour = page.evaluate(f"getComputedStyle(document.body).{what}")
-    return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(",")))
-
-
-INK = "getComputedStyle(document.querySelector('{}')).{}"
-
-
-def test_dark_is_dark_also_when_it_comes_later(made, watched):
-    """The page, its curves and the figures of studies."""
-    page = watched().open(made["page"])
-    inks = [INK.format("#growth-0 .tick", "fill"), INK.format(".drawn text", "fill")]
-    light = [page.evaluate(ink) for ink in inks]
-    assert brightness(page, "backgroundColor") > brightness(page, "color")
-    page.emulate_media(color_scheme="dark")
-    assert brightness(page, "backgroundColor") < brightness(page, "color")
-    for ink, before in zip(inks, light, strict=True):
-        assert page.evaluate(ink) != before
-
-
-PATHS = """() => [...document.querySelectorAll(".chart .curve, .chart .predicted")]
-    .map(path => [path.getBBox(), path.closest("svg").viewBox.baseVal])
-    .map(([box, view]) => [box.x, box.y, box.width, box.height,
-        view.width, view.height])"""
-
-
-def test_curves_fill_their_axes(made, watched):
-    page = watched().open(made["page"])
-    drawn = page.evaluate(PATHS)
-    assert len(drawn) == 32
-    for x, y, wide, high, across, upward in drawn:
-        assert x >= 60 and y >= 12 and x + wide <= across and y + high <= upward - 40
-        assert wide > 0.6 * across and high > 0.6 * upward
-
-
-def test_a_figure_is_as_wide_as_its_place(made, watched):
-    for width in (360, 1440):
-        page = watched(width=width).open(made["page"])
-        box = page.locator(".drawn svg").first.bounding_box()
-        assert min(500, width) <= box["width"] <= max(width, 600)
 
 
 def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
@@ -197,25 +143,6 @@ def test_a_sentence_weighs_its_words(made, watched):
     assert spans.nth(2).get_attribute("title") == "not in the vocabulary"
     field.fill("nowhere")
     assert "No word" in page.inner_text(".verdict-of-model")
-
-
-@pytest.mark.parametrize("kind", ["cut", "not json", "other version", "no runs"])
-def test_spoilt_folders_are_said_and_the_rest_works(tmp_path, watched, kind):
-    invent_sweep(tmp_path / "good")
-    damage(invent_sweep(tmp_path / "spoilt"), kind)
-    one = watched()
-    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
-    assert "spoilt" in page.inner_text(".troubles")
-    assert page.locator(".map button").count() == 6
-    assert one.complaints == []
-
-
-def test_a_report_without_a_sweep_opens(tmp_path, watched):
-    one = watched()
-    invent_reviews(tmp_path / "reviews", words=["one"])
-    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
-    assert "make sweep" in page.inner_text("#phases")
-    assert one.complaints == []
 
 
 def test_a_sweep_without_paths_opens(tmp_path, watched):

@@ -114,10 +114,22 @@ def test_a_preset_decides_what_no_flag_does():
             parse(study, PRESETS, flags)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**31, 10**22])
-def test_a_seed_that_is_none(seed, capsys):
-    assert ended(study_that({}), [f"--seed={seed}"]) == 2
-    assert f"--seed {seed}: wanted 0" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed=-1"], "--seed -1: wanted 0 … 2³¹ − 1"),
+        (["--seed", "1e3"], "1e3"),
+        (["--size=nan"], "--size nan: wanted a finite number ≥ 0"),
+        (["--drop", "None"], "Unrecognized options: --drop, None; --help"),
+        (["--preset", "\x1b[31mred"], "no preset"),
+        (["--out="], "argument 1 '--out=' is empty"),
+        (["--size", "x" * 9000], " … "),
+    ],
+)
+def test_a_refusal_says_what_arrived_in_one_short_line(words, message, capsys):
+    assert ended(study_that({}), words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and line.isprintable() and len(line) <= console.LINE + 20
 
 
 def test_a_place_for_results_that_is_a_file_or_cannot_be_written(
