@@ -101,8 +101,6 @@ def test_a_study_leaves_results_and_a_figure(study):
         assert few["tokens"]["mean"] == 4 and few["all_important"] == 0
         # v needs only some tokens here: the claim fails, as the theory says.
         assert results["unequal"]["status"]["RELAXED"] == results["unequal"]["draws"]
-        assert results["matrix"]["identity_holds"] == results["matrix"]["draws"]
-        assert results["matrix"]["constant_largest_deviation"] < 1e-5
     if name == "embedding_steps":
         one, *others = results["steps"]
         assert abs(one["cosine"]["mean"]) < 0.01

@@ -99,11 +99,6 @@ def decided(captured):
     return selection.decided(study({"rows": [row]}))
 
 
-def matrix(good):
-    row = {"identity_holds": good, "identity_largest": 0.0, "draws": 4}
-    return joint.behind_matrix(study({"matrix": row}))
-
-
 def lemma_on_text(exponent):
     found = {"exponent": exponent, "exponent_plain_counts": 0.0, "errors": [1.0, 0.5]}
     return text_lemma.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
@@ -162,10 +157,6 @@ TABLES = [
     (lambda: nothing_frozen(0.949), FAILS),
     (lambda: nothing_frozen(NAN), OPEN),
     (lambda: joint.nothing_frozen(study({})), OPEN),
-    (lambda: joint.behind_matrix(study({})), OPEN),
-    (lambda: matrix(4), AGREES),
-    (lambda: matrix(3), IN_PART),
-    (lambda: matrix(0), FAILS),
     (lambda: edges(1.0), AGREES),
     (lambda: edges(0.75), IN_PART),
     (lambda: edges(0.0), FAILS),
