@@ -14,7 +14,7 @@ import pytest
 
 import experiments
 from experiments.common import console
-from experiments.common.grids import of_family
+from experiments.sweep.grids import of_family
 from tests.experiments.test_study import settings_of
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from experiments.common.results import plain
 from jaxselect.checks import BadInput
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
-"""How settings that are no plain dataclass come in as flags; see `grids.flags`."""
+"""How settings that are no plain dataclass come in as flags: `sweep.grids.flags`."""
 LINE = 600
 """Characters of a message to people, at most."""
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
