@@ -37,9 +37,9 @@ from experiments.common.claims import (
 )
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.kept import resumed, write_columns
 from experiments.common.numbers import counted, finite, percent
 from experiments.common.results import Finished
+from experiments.common.resume import resumed, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import (
     Bound,

@@ -27,10 +27,10 @@ from matplotlib.figure import Figure
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say, say_each
 from experiments.common.edges import every_edge
-from experiments.common.kept import resumed, write_columns
 from experiments.common.numbers import finite, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
+from experiments.common.resume import resumed, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import power, subplots

@@ -32,7 +32,6 @@ from experiments import STUDIES
 from experiments.common.claims import Claim, Shown
 from experiments.common.console import say
 from experiments.common.devices import configure
-from experiments.common.progress import announce
 from experiments.common.results import Finished, prepare, read, write
 from jaxselect.checks import BadInput
 
@@ -171,7 +170,8 @@ class Experiment(Generic[S]):
         check(settings)
         configure(getattr(settings, "precision", self.precision))
         drawn = self.draw is not None and getattr(settings, "figure", True)
-        announce(settings.out, drawn)
+        files = "results.json, arrays.npz" + (" and a figure" if drawn else "")
+        say(f"will write {files} into {settings.out}")
         results: dict = {}
         try:
             arrays = self.run(settings, results)

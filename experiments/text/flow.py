@@ -19,7 +19,7 @@ from experiments.common.claims import Claim, Measured, Shown, Verdict, of_status
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import followed
+from experiments.common.progress import watched
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import cloud, subplots
@@ -96,7 +96,14 @@ def run(settings: Settings, results: dict) -> dict:
         log_times = np.append(
             log_times, np.geomspace(WHOLE_FIELD_UNTIL, until, settings.points)[1:]
         )
-    with followed("the flow, in log t", until) as reach:
+    reached = 0.0
+
+    def reach(log_time: float) -> None:
+        nonlocal reached
+        advance(log_time - reached)
+        reached = log_time
+
+    with watched("the flow, in log t", until) as advance:
         course = trajectory(
             start,
             splits.train,
