@@ -239,7 +239,7 @@ def row(area: str, what: str, pairs: dict[str, list[tuple[float, float]]]) -> Ro
 
 def flow(results: dict[str, Any]) -> Iterator[Row]:
     """Rivals that went all the way, in every regime."""
-    for size in ("small", "large", "huge"):
+    for size in ("small", "large"):
         records = results.get(size, [])
         ours = {r["gamma"]: r["seconds"] for r in records if r["solver"] == "jaxselect"}
         pairs: dict[str, list[tuple[float, float]]] = {}
