@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, at_least
 from experiments.common.console import command, say
-from experiments.common.numbers import num, short
-from experiments.common.progress import watched
+from experiments.common.numbers import num, rounded
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
@@ -94,7 +94,7 @@ def run(settings: Settings, results: dict) -> dict:
         f"residual of the step {step['residual']:.4f}"
     )
     stepped = time.perf_counter()
-    with watched("training", settings.steps) as advance:
+    with progress_bar("training", settings.steps) as advance:
         state, status = fit(
             after if settings.embeddings == "one-step" else before,
             splits,
@@ -259,8 +259,8 @@ def _model(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {
         "name": "reviews",
         "words": [str(word)[:60] for word in words],
-        "scores": short(scores),
-        "values": short(values),
+        "scores": rounded(scores),
+        "values": rounded(values),
         "example": " ".join(example),
     }
 

@@ -32,7 +32,7 @@ from experiments.beyond.problem import Problem
 from experiments.common.claims import Claim, Measured, Shown, at_most, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Bound,
@@ -181,7 +181,7 @@ def along_the_flow(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     slopes = np.zeros((len(RULES), settings.seeds))
     off = np.zeros((len(RULES), settings.seeds, settings.points))
     results |= {"shares": shares.tolist(), "seeds": {}}
-    with watched("discrete steps", off.size) as advance:
+    with progress_bar("discrete steps", off.size) as advance:
         for row in range(settings.seeds):
             after, corpus, line, stable, slope = follow(settings.seed + row)
             limits[:, row], slopes[:, row] = stable, slope
@@ -512,7 +512,7 @@ def joint_runs(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     rest, log_loss = predicted(np.geomspace(0.1, LATEST, 200))
     arrays: dict[str, np.ndarray] = {"flow_rest": rest, "flow_log_loss": log_loss}
     results |= {"rules": {}, "decay": []}
-    with watched("training", 2 * len(rules) + len(settings.decays)) as advance:
+    with progress_bar("training", 2 * len(rules) + len(settings.decays)) as advance:
         for name, (rule, steps, batch, size) in rules.items():
             marks = np.unique(np.geomspace(1, steps, settings.looks).astype(int))
             for kind, ratio in (("equal", 1.0), ("unequal", RATIO)):

@@ -39,7 +39,7 @@ from experiments.common.console import command, say
 from experiments.common.devices import configure
 from experiments.common.numbers import counted, finite, percent
 from experiments.common.results import Finished
-from experiments.common.resume import resumed, write_columns
+from experiments.common.resume import run_resumable, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import (
     Bound,
@@ -690,7 +690,7 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
         return cells
     work = partial(block, marks=settings.marks, sizes=settings.sizes)
     pieces = np.split(cells, range(BLOCK, len(cells), BLOCK))
-    found = resumed(
+    found = run_resumable(
         settings,
         work,
         pieces,

@@ -29,7 +29,7 @@ from experiments.common.edges import every_edge
 from experiments.common.numbers import finite, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
-from experiments.common.resume import resumed, write_columns
+from experiments.common.resume import run_resumable, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import power, subplots
@@ -710,7 +710,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     cases = settings.cases()
     names = [case.name for case in cases]
     work = partial(measure, settings)
-    found = resumed(settings, work, cases, "shapes", study="phases", cases=names)
+    found = run_resumable(settings, work, cases, "shapes", study="phases", cases=names)
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm

@@ -36,7 +36,7 @@ from experiments.common.claims import (
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -208,7 +208,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     seeds = settings.seed + jnp.arange(settings.seeds)
     shape = (len(settings.per_sequence), len(settings.purities), settings.points)
     arrays: dict[str, np.ndarray] = {}
-    with watched("cells", int(np.prod(shape))) as advance:
+    with progress_bar("cells", int(np.prod(shape))) as advance:
         for row, number in enumerate(settings.per_sequence):
             lanes = jax.vmap(partial(one, settings, number), (0, None, None))
             program = jax.jit(lanes, compiler_options=fast_compile_options())
@@ -256,7 +256,7 @@ def on_reviews(settings: Settings, results: dict) -> None:
     results["left_out"] = sorted(c for c, (part, _) in parts.items() if part is None)
     for c in results["left_out"]:
         say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
-    with watched("flows", len(cells)) as advance:
+    with progress_bar("flows", len(cells)) as advance:
         for c, step_size, dim in sorted(cells):
             part, columns = parts[c]
             if part is not None:

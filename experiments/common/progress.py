@@ -12,14 +12,14 @@ PERIOD = 600.0
 
 
 @contextlib.contextmanager
-def watched(what: str, total: float) -> Iterator[Callable[[float], None]]:
+def progress_bar(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """A bar with the time left on standard error; nothing where that is no terminal.
 
     Yields:
         To be called with the amount done since the last call.
 
     Example:
-        >>> with watched("training", 3) as advance:
+        >>> with progress_bar("training", 3) as advance:
         ...     for step in range(3):
         ...         advance(1)
     """

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common.devices import configure
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from jaxselect.files import writing
 from jaxselect.sweep.store import finished, prepare, write_chunk
 
 
-def resumed(
+def run_resumable(
     settings: Any,
     work: Callable[..., Any],
     pieces: Sequence[Any],
@@ -73,14 +73,14 @@ def _side_by_side(
     """Results of all pieces, in processes: threads that factorise may deadlock."""
     if workers == 1:
         never, found = threading.Event(), []
-        with watched(what, len(pieces)) as advance:
+        with progress_bar(what, len(pieces)) as advance:
             for number, piece in enumerate(pieces):
                 found.append(work(never, number, piece))
                 advance(1)
         return found
     context = multiprocessing.get_context("spawn")
     with (
-        watched(what, len(pieces)) as advance,
+        progress_bar(what, len(pieces)) as advance,
         context.Manager() as manager,
         ProcessPoolExecutor(workers, context, _begin) as pool,
     ):

@@ -197,10 +197,10 @@ class Experiment(Generic[S]):
             formats: of the files.
         """
         # Here, not above: a program that draws nothing does not wait for Matplotlib.
-        from experiments.common.style import drawn, save
+        from experiments.common.style import draw_in_style, save
 
         assert self.draw is not None
-        figure = drawn(self.draw, finished)
+        figure = draw_in_style(self.draw, finished)
         assert figure is not None
         return save(figure, into / name_of(finished), formats)
 

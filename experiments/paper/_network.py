@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from experiments.common import memory, study
 from experiments.common.claims import Claim, Measured
 from experiments.common.console import say
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
 from experiments.common.study import Count, Experiment, Positive, Study
 from experiments.networks.data import posteriors, take
@@ -242,7 +242,7 @@ def fitted(
             say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
         advance(int(step > 0))
 
-    with watched("training", settings.steps) as advance:
+    with progress_bar("training", settings.steps) as advance:
         end = train(
             network,
             begin,

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.common import study
 from experiments.common.console import say
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.study import Count, Positive, Study, check
 from experiments.text.data import Source, Splits, load
 from experiments.text.fitting import (
@@ -131,7 +131,7 @@ def _trained(
     settings: Settings, names: Sequence[str], splits: Splits
 ) -> Iterator[Model]:
     runs = {name: settings.runs()[name] for name in names}
-    with watched("training", sum(run.steps for run in runs.values())) as advance:
+    with progress_bar("training", sum(run.steps for run in runs.values())) as advance:
         for name, run in runs.items():
             say(f"— {name} —")
             begin = starting_point(splits, run)

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from experiments.common.claims import Measured, Verdict
 from experiments.common.numbers import num
 from experiments.common.results import Finished
-from experiments.common.statistics import beside, binned
+from experiments.common.statistics import binned, compare_bins
 from experiments.common.style import cloud, subplots
 from jaxselect.checks import BadInput
 
@@ -132,7 +132,7 @@ def compare(across: np.ndarray, upward: np.ndarray, table: tuple, level: bool) -
 
     Returns:
         `ours`, `at` (mean posterior difference of the words in a bin), `number` of
-        words, `close` (which bins agree in size), and what `beside` gives.
+        words, `close` (which bins agree in size), and what `compare_bins` gives.
     """
     centres, theirs = table
     edges = np.concatenate([[-1.0], 0.5 * (centres[1:] + centres[:-1]), [1.0]])
@@ -145,7 +145,7 @@ def compare(across: np.ndarray, upward: np.ndarray, table: tuple, level: bool) -
         "ours": ours,
         "number": number,
         "close": off <= CLOSE * np.maximum(size, 0.1 * size.max()),
-        **beside(ours, theirs, level),
+        **compare_bins(ours, theirs, level),
     }
 
 

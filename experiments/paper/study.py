@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.console import say
-from experiments.common.results import plain, read
+from experiments.common.results import read, to_json
 from experiments.common.study import Program, check, presets
 from experiments.paper import ITEMS
 from experiments.paper.document import document
@@ -129,7 +129,7 @@ def is_there(chosen: Any) -> bool:
         there = read(chosen.out).settings
     except BadInput:
         return False
-    wanted = plain(dataclasses.asdict(chosen))
+    wanted = to_json(dataclasses.asdict(chosen))
     return all(there[name] == wanted[name] for name in wanted.keys() - {"out", "json"})
 
 

@@ -13,7 +13,7 @@ from experiments.common import palette
 from experiments.common.claims import Verdict
 from experiments.common.numbers import counted
 from experiments.common.runs import CERTIFIED
-from experiments.report.folders import ILL_FORMED, Found
+from experiments.report.folders import ILL_FORMED, ResultFolder
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
 from experiments.report.sections import Row, absent, rows, sections
@@ -21,7 +21,7 @@ from experiments.report.sections import Row, absent, rows, sections
 ASSETS = Path(__file__).parent / "assets"
 
 
-def page(found: list[Found]) -> str:
+def page(found: list[ResultFolder]) -> str:
     """The report, whole.
 
     Returns:
@@ -115,7 +115,7 @@ def _asset(name: str) -> Markup:
     return Markup((ASSETS / name).read_text(encoding="utf-8"))
 
 
-def _diagrams(found: list[Found]) -> tuple[list[Diagram], list[tuple[str, str]]]:
+def _diagrams(found: list[ResultFolder]) -> tuple[list[Diagram], list[tuple[str, str]]]:
     """Phase diagrams, the largest first, and what could not be laid out."""
     drawn, broken = [], []
     for one in found:

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.edges import ASSUMPTION_ONE, SIZES
-from experiments.common.flags import spelled
+from experiments.common.flags import to_flags
 from experiments.common.numbers import num
 from experiments.common.runs import CERTIFIED
 from jaxselect.margin.certificate import TrialStatus
@@ -116,9 +116,9 @@ def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
     shared = {name: grid[name] for name in ("until_norm", "precision")}
     if alone:
         named = {name: where[name] for name in (*SIZES, "dim", "step_size", "seed")}
-        words = ["experiments.run", *spelled(named | shared, {})]
+        words = ["experiments.run", *to_flags(named | shared, {})]
     else:
         family = {"family": grid["family"], "out": "results/one"}
         family |= {} if embed == ASSUMPTION_ONE["embed"] else {"embed": embed}
-        words = ["experiments.sweep", *spelled(where | shared | family, {})]
+        words = ["experiments.sweep", *to_flags(where | shared | family, {})]
     return shlex.join(["python", "-m", *words])

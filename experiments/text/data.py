@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from jaxselect.checks import BadInput
 from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
@@ -189,7 +189,7 @@ def _count(source: Source, path: Path) -> Counted:
     bags: list[Bags] = []
     # The vocabulary takes as long as counting what it is chosen from.
     sizes = [len(part.texts) for part in (parts[0], *parts)]
-    with watched("counting words", sum(sizes)) as advance:
+    with progress_bar("counting words", sum(sizes)) as advance:
         vocabulary = words.choose_vocabulary(
             parts[0].texts, min_count=source.min_count, max_size=source.max_size
         )

@@ -19,7 +19,7 @@ from experiments.common.claims import Claim, Measured, Shown, Verdict, of_status
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import cloud, subplots
@@ -103,7 +103,7 @@ def run(settings: Settings, results: dict) -> dict:
         advance(log_time - reached)
         reached = log_time
 
-    with watched("the flow, in log t", until) as advance:
+    with progress_bar("the flow, in log t", until) as advance:
         course = trajectory(
             start,
             splits.train,

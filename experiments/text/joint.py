@@ -24,7 +24,7 @@ from experiments.common import memory
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.statistics import EDGES
 from experiments.common.study import (
@@ -101,7 +101,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     results |= {**facts, "trained_on": len(train.labels), "runs": {}}
     arrays: dict[str, np.ndarray] = {"posterior_difference": posterior}
     total = settings.descent_steps + settings.adam_steps
-    with watched("training", total) as advance:
+    with progress_bar("training", total) as advance:
         for name, (rule, steps) in rules.items():
             say(f"— {name} —")
             marks = np.unique(np.geomspace(1, steps, settings.points).round())

@@ -11,7 +11,7 @@ from experiments.benchmarks import flow, max_margin
 from experiments.beyond import phases, rates
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
-from experiments.common.style import drawn, subplots
+from experiments.common.style import draw_in_style, subplots
 from experiments.figures.__main__ import main as draw_folder
 from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
@@ -34,7 +34,7 @@ def lines(axes, style):
 @pytest.mark.parametrize("draw", BOTH)
 def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, draw):
     """‖p_mm‖ log t for the norm, the constant over ‖p‖ for the direction."""
-    (axes,) = drawn(draw, sweep).axes
+    (axes,) = draw_in_style(draw, sweep).axes
     run = next(figures.examples(sweep))
     kept = (run.path_norms > 1).values | (draw is draw_growth)
     times, norms = run.path_log_times.values[kept], run.path_norms.values[kept]
@@ -66,11 +66,11 @@ def test_examples_are_certified_runs_alone(tmp_path):
     assert [run.seed.item() for run in shown] == [3, 3]
     assert all("seed 3" in figures.described(run) for run in shown)
     rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
-    assert drawn(draw_growth, store.load(folder)) is None
+    assert draw_in_style(draw_growth, store.load(folder)) is None
 
 
 def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
-    (axes,) = drawn(draw_lemma, sweep).axes
+    (axes,) = draw_in_style(draw_lemma, sweep).axes
     median, line = axes.get_lines()
     error = sweep.alignment_error.isel(step_size=0).squeeze()
     wanted = np.median(error.transpose("dim", "seed").values, axis=1)
@@ -103,7 +103,7 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
     monkeypatch.setattr(
         figures, "predicted", lambda grid: edges.Predicted(found_edges, "so")
     )
-    figure = drawn(figures.draw_phases, found)
+    figure = draw_in_style(figures.draw_phases, found)
     there = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
     assert len(there) == 3 and len(figure.axes[0].get_lines()) == 6
     said = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -129,7 +129,7 @@ def test_a_rival_has_one_colour_and_a_gamma_one_mark():
         for place, solver in enumerate(("jaxselect", "scipy BDF"))
         for gamma in (0.1, 0.8)
     ]
-    figure = drawn(flow.draw, results.Finished({}, {"small": records}, {}, {}))
+    figure = draw_in_style(flow.draw, results.Finished({}, {"small": records}, {}, {}))
     (axes,) = figure.axes
     seen = [
         (line.get_color(), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
@@ -176,7 +176,7 @@ def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
         figure, axes = subplots(figsize=(4, 3))
         axes.plot([0, 1], [1, 2], "ko--", label="<b>&")
         axes.legend(frameon=True, facecolor="white", framealpha=1.0)
-        return style.element(figure, name, 'over "time" & <d>')
+        return style.to_svg(figure, name, 'over "time" & <d>')
 
     one, other = one_of("one"), one_of("other")
     names = [re.findall(r' id="([^"]*)"', text) for text in (one, other)]
@@ -201,7 +201,7 @@ def test_words_of_a_page_weigh_little():
     figure, axes = subplots(figsize=(4, 3))
     across = rng.uniform(-1, 1, 20_000)
     style.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
-    text = style.element(figure, "words", "words")
+    text = style.to_svg(figure, "words", "words")
     assert len(text) < 300_000
     assert "E·v" in text and text.count("<image") == 1
 

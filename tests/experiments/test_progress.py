@@ -19,7 +19,7 @@ def shown(monkeypatch, stream):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", stream)
-    with progress.watched("training", 8) as advance:
+    with progress.progress_bar("training", 8) as advance:
         for step in (0, 3, 5):
             advance(step)
     return stream.getvalue()

@@ -11,7 +11,7 @@ from experiments.benchmarks import flow, max_margin
 from experiments.beyond import joint, rates
 from experiments.common import console, results
 from experiments.common.claims import Verdict
-from experiments.common.flags import spelled
+from experiments.common.flags import to_flags
 from experiments.paper import theorem_4_3
 from experiments.report.folders import best, search
 from experiments.report.page import page
@@ -262,6 +262,6 @@ def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
     words = results.shlex.split(found.command)[3:]
     made = console.parse(sweep_study, sweep_settings.PRESETS, words)
     assert made.out == folder
-    plain = results.plain(made.grid.described())
+    plain = results.to_json(made.grid.described())
     assert plain == {**plain, **found.content.attrs["grid"]}
-    assert spelled({"resume": True}, {"resume": True}) == []
+    assert to_flags({"resume": True}, {"resume": True}) == []

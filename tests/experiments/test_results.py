@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.common.results import plain, read, write
+from experiments.common.results import read, to_json, write
 from experiments.common.study import Experiment, Study
 from experiments.figures import __main__ as figures
 from jaxselect.checks import BadInput
@@ -79,13 +79,13 @@ def test_the_file_is_json_by_the_letter_of_the_standard(folder):
 )
 def test_nothing_becomes_text_by_itself(value, place):
     with pytest.raises(TypeError, match=place):
-        plain(value)
+        to_json(value)
 
 
 def test_what_has_a_plain_form_gets_it():
     given = {"at": Path("a") / "b", "is": Colour.RED, "n": np.int64(3), "b": np.True_}
-    assert plain(given) == {"at": "a/b", "is": "RED", "n": 3, "b": True}
-    assert plain((np.float32(0.5), -math.inf, True)) == [0.5, None, True]
+    assert to_json(given) == {"at": "a/b", "is": "RED", "n": 3, "b": True}
+    assert to_json((np.float32(0.5), -math.inf, True)) == [0.5, None, True]
 
 
 def test_arrays_of_objects_are_refused_before_anything_is_replaced(folder):

@@ -8,8 +8,13 @@ from matplotlib.collections import PatchCollection
 
 from experiments.common.palette import STATUS
 from experiments.common.runs import CERTIFIED, SELECTING, lemma_fit
-from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
-from experiments.common.style import drawn
+from experiments.common.statistics import (
+    binned,
+    bootstrap,
+    compare_bins,
+    fitted_exponent,
+)
+from experiments.common.style import draw_in_style
 from experiments.sweep import figures
 from experiments.sweep.summary import describe, summarise, wasted_work
 from jaxselect.margin.certificate import TrialStatus
@@ -161,7 +166,7 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
 def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
     found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
     found.attrs["grid"] = {"family": "classes"}
-    figure = drawn(figures.draw_phases, found)
+    figure = draw_in_style(figures.draw_phases, found)
     assert figure is not None
     axes = figure.axes[0]
     strips = {
@@ -279,15 +284,15 @@ def test_an_exponent_is_covered_where_the_noise_depends_on_the_dimension():
 
 def test_ours_beside_the_published_by_hand():
     theirs = np.array([-2.0, -1.0, 1.0, 4.0])
-    same = beside(3 * theirs, theirs)
+    same = compare_bins(3 * theirs, theirs)
     assert same == pytest.approx({"rank_correlation": 1, "same_sign": 1, "ratio": 3})
-    turned = beside(-theirs, theirs)
+    turned = compare_bins(-theirs, theirs)
     assert (turned["rank_correlation"], turned["same_sign"]) == (-1, 0)
     # A level that attention cannot see: signs after the mean over bins.
-    assert beside(theirs + 10, theirs)["same_sign"] == 0.5
-    assert beside(theirs + 10, theirs, level=True)["same_sign"] == 1
+    assert compare_bins(theirs + 10, theirs)["same_sign"] == 0.5
+    assert compare_bins(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
-    assert beside(holes, theirs)["ratio"] == 1
+    assert compare_bins(holes, theirs)["ratio"] == 1
 
 
 def test_nothing_to_select_is_certified_and_selects_nothing():
