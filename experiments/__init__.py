@@ -85,7 +85,6 @@ STUDIES = (
     "paper.one_step_spread",
     "paper.dimension",
     "paper.several_relevant",
-    "beyond.rates",
     "beyond.descent",
     "beyond.joint",
     "beyond.embedding_steps",

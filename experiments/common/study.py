@@ -209,8 +209,8 @@ def name_of(finished: Finished) -> str:
     """Last part of a study's name, after which its figure is named.
 
     Example:
-        >>> name_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates"))
-        'rates'
+        >>> name_of(Finished({}, {}, {}, {}, study="experiments.beyond.lists"))
+        'lists'
     """
     return (finished.study or "figure").rpartition(".")[2]
 
@@ -225,8 +225,8 @@ def study_of(finished: Finished) -> Experiment:
         BadInput: no study of this version has that name.
 
     Example:
-        >>> study_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates")).title
-        'Error constant and exponents'
+        >>> study_of(Finished({}, {}, {}, {}, study="experiments.beyond.lists")).title
+        'Labels by decision lists'
         >>> study_of(Finished({}, {}, {}, {}, study="os.path"))
         Traceback (most recent call last):
         jaxselect.checks.BadInput: os.path: no study of this version has that name

@@ -43,10 +43,10 @@ TOPICS = {
         "Figures of each item; make paper makes a page of its statements, one by one.",
     ),
     "beyond": Topic(
-        "rates",
-        "Rates",
-        "How fast the direction of p converges, what that depends on, and how the "
-        "theory carries over to steps, to a trained head and to a matrix before p.",
+        "beyond",
+        "Beyond the paper",
+        "Where the edges of the map lie, what is left of the theory with nothing "
+        "frozen or with finite steps, and numbers that others published.",
     ),
     "text": Topic(
         "text",

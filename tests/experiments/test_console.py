@@ -13,7 +13,7 @@ import pytest
 
 from experiments import reviews, run
 from experiments.benchmarks import max_margin
-from experiments.beyond import descent, rates
+from experiments.beyond import descent
 from experiments.common import console, memory
 from experiments.common.results import read
 from experiments.common.study import Study, check
@@ -211,8 +211,11 @@ LARGE = {
         sweep_settings.PRESETS,
         ["--sequences", "--length", "--irrelevant", "--path-points"],
     ),
-    "rates": (rates.main, rates.PRESETS, ["--sequences", "--seeds", "--points"]),
-    "descent": (descent.main, descent.PRESETS, ["--length", "--relevant"]),
+    "descent": (
+        descent.main,
+        descent.PRESETS,
+        ["--sequences", "--length", "--relevant"],
+    ),
     "reviews": (reviews.main, reviews.PRESETS, ["--dim", "--steps"]),
     "paper.random_embeddings": (
         random_embeddings.main,

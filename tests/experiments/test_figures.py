@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from experiments.benchmarks import flow, max_margin
-from experiments.beyond import phases, rates
+from experiments.beyond import phases, selection
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
 from experiments.common.style import draw_in_style, subplots
@@ -213,18 +213,18 @@ def test_a_data_set_of_one_cell_has_no_map():
 
 def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypatch):
     arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
-    for study in (rates, max_margin):
+    for study in (selection, max_margin):
         name = study.__name__.rpartition(".")[2]
         settings = next(iter(study.PRESETS.values()))
         results.write(tmp_path / name, settings=settings, results={}, arrays=arrays)
     seen = []
     monkeypatch.setattr(
-        rates.main,
+        selection.main,
         "draw",
         lambda found: seen.append(found) or subplots(figsize=(4, 3))[0],
     )
-    assert draw_folder([str(tmp_path / "rates")]) == 0
+    assert draw_folder([str(tmp_path / "selection")]) == 0
     assert sorted(seen[0].arrays) == sorted(arrays)
-    assert (tmp_path / "rates" / "rates.png").exists()
+    assert (tmp_path / "selection" / "selection.png").exists()
     assert draw_folder([str(tmp_path / "max_margin")]) == 2
-    assert draw_folder([str(tmp_path / "rates"), "--only", "lemma"]) == 2
+    assert draw_folder([str(tmp_path / "selection"), "--only", "lemma"]) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import flow, max_margin
-from experiments.beyond import joint, rates
+from experiments.beyond import joint, selection
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.flags import to_flags
@@ -86,19 +86,19 @@ def test_the_page_counts_what_the_sweep_holds(folder):
 
 
 def preset(name):
-    """Settings of a study of rates, as the command line makes them."""
-    return dataclasses.replace(rates.PRESETS[name], preset=name)
+    """Settings of a study, as the command line makes them."""
+    return dataclasses.replace(selection.PRESETS[name], preset=name)
 
 
 def test_a_smoke_run_decides_nothing(tmp_path):
-    good = {"exponent_norm": -1.0, "constant_largest_deviation": 1e-9}
-    good |= {"predicted": 2, "seeds": 2}
+    row = {"selected": 2, "captured": 1, "runs": 3, "sure": 1}
+    good = {"rows": [row | {"excluded": 0, "captured_sure": 0}]}
     verdicts = {}
     for name in ("full", "smoke"):
         results.write(tmp_path / name, settings=preset(name), results=good)
         listed = rows(search([tmp_path / name]))
         (verdicts[name],) = {row.measured.verdict for row in listed}
-    assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
+    assert verdicts == {"full": Verdict.AGREES, "smoke": Verdict.OPEN}
 
 
 def test_a_statement_of_the_paper_is_listed_once(folder, tmp_path):
@@ -137,7 +137,7 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "beyond.rates").folder == tmp_path / "b-full"
+    assert best(found, "beyond.selection").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
     assert best(found, "beyond.joint") is None
 
@@ -237,7 +237,7 @@ def test_the_page_asks_for_nothing_outside(folder):
 
 
 ALTERED = {
-    "rates": (rates.main, rates.PRESETS, {"seeds": 5, "dim": 65536.0}),
+    "selection": (selection.main, selection.PRESETS, {"seeds": 5, "largest": 65536.0}),
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
 }
 

@@ -96,7 +96,7 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
     [
         ("beyond.descent", {"largest": 0.01}),
         ("beyond.phases", {"later_norm": 10.0}),
-        ("beyond.rates", {"problem": {"sequences": 3}}),
+        ("beyond.selection", {"problem": {"sequences": 3}}),
     ],
     ids=str,
 )

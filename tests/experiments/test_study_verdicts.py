@@ -9,7 +9,6 @@ from experiments.beyond import (
     peers,
     phases,
     purity,
-    rates,
     selection,
 )
 from experiments.beyond import (
@@ -29,12 +28,6 @@ NAN = float("nan")
 
 def study(results, arrays=None):
     return Finished({}, results, arrays or {}, {})
-
-
-def exponents(**changes):
-    found = {"constant_largest_deviation": 1e-9, "exponent_norm": -1.0}
-    found |= {"predicted": 16, "seeds": 16} | changes
-    return rates.exponents(study(found))
 
 
 def head(**counts):
@@ -115,16 +108,6 @@ def end(status):
 
 
 TABLES = [
-    (lambda: exponents(), HOLDS),
-    (lambda: exponents(exponent_norm=-1.019), HOLDS),
-    (lambda: exponents(exponent_norm=-1.021), FAILS),
-    (lambda: exponents(exponent_norm=-0.979), FAILS),
-    (lambda: exponents(constant_largest_deviation=0.0099), HOLDS),
-    (lambda: exponents(constant_largest_deviation=0.0101), FAILS),
-    (lambda: exponents(predicted=1), IN_PART),
-    (lambda: exponents(predicted=0), FAILS),
-    (lambda: exponents(predicted=0, exponent_norm=NAN), OPEN),
-    (lambda: exponents(constant_largest_deviation=NAN), OPEN),
     (lambda: discrete(1.09, 0.91), AGREES),
     (lambda: discrete(1.11, 1.09), IN_PART),
     (lambda: discrete(1.11, NAN), FAILS),

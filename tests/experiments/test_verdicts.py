@@ -225,8 +225,8 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
     assert verdict(sweep(status=whole), "sweep") is HOLDS
     whole.ravel()[FEWEST - 1] = -1
     assert verdict(sweep(status=whole), "sweep") is OPEN
-    assert verdict(study({}, settings={"preset": "full"}), "beyond.rates") is HOLDS
-    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.rates") is OPEN
+    assert verdict(study({}, settings={"preset": "full"}), "beyond.lists") is HOLDS
+    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.lists") is OPEN
 
 
 @pytest.mark.parametrize("bound", [-2.0, 0.0, 0.5])

@@ -1,4 +1,4 @@
-"""The studies of rates at smoke size, and the tutorial from first cell to last."""
+"""The studies beyond the paper at smoke size, and the tutorial, cell by cell."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,6 @@ from experiments.beyond import (
     peers,
     phases,
     purity,
-    rates,
     selection,
 )
 from experiments.beyond.problem import Problem
@@ -25,7 +24,6 @@ from jaxselect.model.selection import important_tokens
 from tests.experiments.invented_results import check_shown
 
 STUDIES = {
-    "rates": rates,
     "descent": descent,
     "embedding_steps": embedding_steps,
     "joint": joint,
@@ -35,7 +33,7 @@ STUDIES = {
     "purity": purity,
     "selection": selection,
 }
-TUTORIAL = Path(rates.__file__).parents[1] / "tutorial.ipynb"
+TUTORIAL = Path(selection.__file__).parents[1] / "tutorial.ipynb"
 
 
 @pytest.fixture(scope="module", params=STUDIES)
@@ -62,10 +60,6 @@ def test_a_study_leaves_results_and_a_figure(study):
     assert len(list(folder.glob("*.png"))) == 1
     assert json.loads((folder / "results.json").read_text())["results"] == results
     check_shown(folder)
-    if name == "rates":
-        assert results["exponent_norm"] == pytest.approx(-1, abs=1e-3)
-        assert results["constant_largest_deviation"] < 1e-4
-        assert results["loss_constant_largest_deviation"] < 1e-2
     if name == "descent":
         # Both rules leave the flow by their first order.
         for rule in descent.RULES:
