@@ -162,16 +162,11 @@ def test_standard_output_that_nobody_reads(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_pipe_that_is_closed_is_no_fault_and_no_garbage_is_collected_at_the_end():
-    """Objects alive when a program is done are frozen, whatever holds them."""
+def test_a_pipe_that_is_closed_is_no_fault():
     read_end, write_end = os.pipe()
     os.close(read_end)
     code = """
-import atexit, dataclasses, gc, sys
-def look():
-    if len(gc.get_objects()) >= gc.get_freeze_count():
-        print("not frozen", file=sys.stderr)
-atexit.register(look)
+import dataclasses
 from experiments.common.console import command
 settings = dataclasses.make_dataclass(
     "Settings", [("preset", str, "only"), ("json", bool, False)], frozen=True

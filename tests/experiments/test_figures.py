@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments.benchmarks import flow, max_margin
+from experiments.benchmarks import max_margin
 from experiments.beyond import phases, selection
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
@@ -114,37 +114,6 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
     assert figure.axes[0].get_title("left") == "so"
 
 
-def record(solver, gamma, seconds, error):
-    return {
-        "solver": solver,
-        "gamma": gamma,
-        "seconds": seconds,
-        "direction_error": error,
-    }
-
-
-def test_a_rival_has_one_colour_and_a_gamma_one_mark():
-    records = [
-        record(solver, gamma, place + gamma, 10.0 ** -(place + 1))
-        for place, solver in enumerate(("jaxselect", "scipy BDF"))
-        for gamma in (0.1, 0.8)
-    ]
-    figure = draw_in_style(flow.draw, results.Finished({}, {"small": records}, {}, {}))
-    (axes,) = figure.axes
-    seen = [
-        (line.get_color(), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
-        for line in axes.get_lines()
-    ]
-    assert [(x, y) for _, _, x, y in seen] == [
-        (one["seconds"], one["direction_error"]) for one in records
-    ]
-    assert [colour for colour, *_ in seen] == ["C0", "C0", "C1", "C1"]
-    assert [mark for _, mark, *_ in seen] == ["o", "s", "o", "s"]
-    assert not axes.texts
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
-
-
 def test_measured_edges_are_drawn_at_predicted_times_ratio():
     row = {"case": "n1", "edge": "capture_lower", "fixed": 1e4, "predicted": 200.0}
     row |= {"ratio": 1.1, "low": 1.0, "high": 1.2}
@@ -193,17 +162,6 @@ def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
 
 
 XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
-
-
-def test_words_of_a_page_weigh_little():
-    """Dots are a picture; the rest stays lines and text."""
-    rng = np.random.default_rng(0)
-    figure, axes = subplots(figsize=(4, 3))
-    across = rng.uniform(-1, 1, 20_000)
-    style.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
-    text = style.to_svg(figure, "words", "words")
-    assert len(text) < 300_000
-    assert "E·v" in text and text.count("<image") == 1
 
 
 def test_a_data_set_of_one_cell_has_no_map():
