@@ -25,7 +25,7 @@ from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.baseline import of_reviews, say_bag
-from experiments.text.data import Source, Splits, load
+from experiments.text.data import Splits, load
 from experiments.text.fitting import (
     BEST,
     LAST,
@@ -37,6 +37,7 @@ from experiments.text.fitting import (
     require_finite,
     summary,
 )
+from experiments.text.source import Source
 from jaxselect.data.sparse import (
     SparseCorpus,
     importance,

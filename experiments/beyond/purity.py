@@ -50,9 +50,10 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.text.data import Source, Splits, load, subsample
+from experiments.text.data import Splits, load, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
+from experiments.text.source import Source
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_counts
 from jaxselect.data.sparse import (

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.text.data import Source, load, mapping, read, say_mapping
+from experiments.text.data import load, mapping, read, say_mapping
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus

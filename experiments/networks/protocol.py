@@ -27,7 +27,7 @@ from experiments.networks.data import posteriors, take
 from experiments.paper import _tables
 from experiments.paper._network import adam, subsample, with_query
 from experiments.text.baseline import Counted
-from experiments.text.data import Source
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, Variables, alignments, start
 from jaxselect.networks.training import Strata, evaluate, stratify, train

@@ -33,7 +33,8 @@ from experiments.common.study import Count, Experiment, Positive, Study
 from experiments.networks.data import posteriors, take
 from experiments.paper import _tables
 from experiments.text.baseline import Counted, baseline, say_bag
-from experiments.text.data import Source, in_order, mapping
+from experiments.text.data import in_order, mapping
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import (
     Design,

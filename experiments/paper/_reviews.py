@@ -20,7 +20,7 @@ from experiments.common import study
 from experiments.common.console import say
 from experiments.common.progress import progress_bar
 from experiments.common.study import Count, Positive, Study, check
-from experiments.text.data import Source, Splits, load
+from experiments.text.data import Splits, load
 from experiments.text.fitting import (
     LAST,
     Fit,
@@ -29,6 +29,7 @@ from experiments.text.fitting import (
     starting_point,
     summary,
 )
+from experiments.text.source import Source
 from jaxselect.data.sparse import posterior_difference
 from jaxselect.model.attention import token_scores
 

@@ -24,7 +24,8 @@ from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
-from experiments.text.data import Source, load
+from experiments.text.data import load
+from experiments.text.source import Source
 from jaxselect.data.sparse import SparseCorpus, from_corpus, importance, products
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.attention import token_scores

@@ -23,7 +23,7 @@ from experiments.paper.document import document
 from experiments.paper.page import page
 from experiments.paper.rows import Item, items, needs_reviews, presets_of, study
 from experiments.report.folders import search
-from experiments.text.data import Source
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 

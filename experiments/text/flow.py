@@ -28,9 +28,10 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
-from experiments.text.data import Source, load, subsample
+from experiments.text.data import load, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
+from experiments.text.source import Source
 from jaxselect.data.sparse import posterior_difference
 from jaxselect.sparse.bags import RaggedBags, attention, outputs, risk
 from jaxselect.sparse.flow import WHOLE_FIELD_UNTIL, Trajectory, trajectory

@@ -36,7 +36,8 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
-from experiments.text.data import Source, load, subsample
+from experiments.text.data import load, subsample
+from experiments.text.source import Source
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian

@@ -19,6 +19,7 @@ from experiments.networks import protocol
 from experiments.paper import _network, classes, key_query
 from experiments.paper._tables import TABLES, published
 from experiments.text import data as review_data
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
 
@@ -60,7 +61,7 @@ def test_classes_are_read_from_the_data_and_one_may_be_left_out(tmp_path, monkey
     monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
     marks = ["good", "bad", "fair"] * 8
     path = stars(tmp_path / "stars.parquet", marks)
-    source = review_data.Source(path, path)
+    source = Source(path, path)
     take = functools.partial(network_data.take, source, seed=0)
     data = take(classes=None, drop=None)
     assert (data.classes, data.names) == (3, ("bad", "fair", "good"))

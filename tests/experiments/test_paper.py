@@ -17,7 +17,7 @@ from experiments.paper.page import page
 from experiments.paper.rows import Item, Row, items, study
 from experiments.paper.study import PRESETS, is_there, run, settings_of
 from experiments.report.folders import ResultFolder, search
-from experiments.text.data import Source
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, alignments, start
 

@@ -19,6 +19,7 @@ from experiments.text import data as review_data
 from experiments.text import fitting
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
+from experiments.text.source import Source
 from jaxselect.data import corpus, sparse
 from jaxselect.model import parameters
 from jaxselect.model import selection as importance
@@ -145,7 +146,7 @@ def test_how_much_of_the_values_the_posterior_difference_explains():
 
 def test_the_best_step_does_not_know_the_test_labels(single_precision):
     """Turned round, they change what is said of the test split, and nothing else."""
-    splits, _ = review_data.load(review_data.Source(invented=300))
+    splits, _ = review_data.load(Source(invented=300))
     turned = dataclasses.replace(splits.test, labels=-splits.test.labels)
     run = fitting.Fit(embeddings="trained", dim=16, steps=40, every=5)
     begin = fitting.starting_point(splits, run)
