@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.text.data import Splits, load, subsample
-from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
 from experiments.text.source import Source
 from jaxselect.compilation import fast_compile_options
@@ -79,6 +78,10 @@ from jaxselect.theory.betweenness import (
     log_odds,
     negative_load,
 )
+
+if TYPE_CHECKING:
+    from experiments.text.data import Splits
+    from experiments.text.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,6 +250,10 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 def on_reviews(settings: Settings, results: dict) -> None:
     """Every end and certificate, over c and over d, at every η₀."""
+    # Here, not above: invented tokens want none of the packages that read reviews.
+    from experiments.text.data import load, subsample
+    from experiments.text.fitting import Fit
+
     splits, facts = load(settings.source)
     corpus = subsample(splits.train, settings.reviews, settings.seed)
     steps, most = settings.review_steps, max(settings.review_dims)
@@ -291,8 +298,10 @@ def purer(
     return found, tuple(words.tolist())
 
 
-def cell(splits: Splits, fit: Fit, until: float) -> dict:
+def cell(splits: "Splits", fit: "Fit", until: float) -> dict:
     """Sizes of a cell, and status and certificates of its end."""
+    from experiments.text.fitting import starting_point
+
     start = starting_point(splits, fit)
     course = trajectory(start, splits.train, until_log_time=until)
     bags = RaggedBags.of_corpus(start, splits.train)
