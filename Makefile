@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds test-dist dist picture colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds test-dist dist colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -33,7 +33,6 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compilin
 	$(RUN) -m experiments.figures results/smoke
 
 report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
-	$(RUN) -m experiments.beyond.watch --out results/watch
 	$(RUN) -m experiments.report results --out results
 
 # TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews where they hold these) or DATASET=imdb_reviews.
@@ -94,9 +93,6 @@ test-dist: dist ## that wheel alone in an environment runs the program of README
 	$(INSTALLED)/bin/python -m pip install --quiet dist/*.whl
 	$(INSTALLED)/bin/python -P -c 'import jaxselect; print(jaxselect.__file__)'
 	$(INSTALLED)/bin/python -P -m doctest README.md
-
-picture: $(VENV)/.ready-browser ## the gallery's picture of the report, after make sweep report
-	$(RUN) -m tests.browser.chromium results/report.html docs/report.png
 
 colab: $(VENV)/.python ## a notebook for Colab that carries the project, in build/ (DEVICE=cpu|gpu|tpu)
 	$(RUN) docs/colab.py $(DEVICE)

@@ -180,7 +180,6 @@ def gallery() -> str:
             "figures/models.png",
             "python -m experiments.beyond.models",
         ),
-        ("Tokens and attention moving", "report.png", "make sweep report picture"),
         ("Time of every rival over ours", "benchmarks.png", "make bench"),
     ]
     parts = [

@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, at_least
 from experiments.common.console import command, say
-from experiments.common.numbers import num, short
-from experiments.common.progress import watched
+from experiments.common.numbers import num, rounded
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.baseline import of_reviews, say_bag
-from experiments.text.data import Source, Splits, load
+from experiments.text.data import Splits, load
 from experiments.text.fitting import (
     BEST,
     LAST,
@@ -37,6 +37,7 @@ from experiments.text.fitting import (
     require_finite,
     summary,
 )
+from experiments.text.source import Source
 from jaxselect.data.sparse import (
     SparseCorpus,
     importance,
@@ -94,7 +95,7 @@ def run(settings: Settings, results: dict) -> dict:
         f"residual of the step {step['residual']:.4f}"
     )
     stepped = time.perf_counter()
-    with watched("training", settings.steps) as advance:
+    with progress_bar("training", settings.steps) as advance:
         state, status = fit(
             after if settings.embeddings == "one-step" else before,
             splits,
@@ -259,8 +260,8 @@ def _model(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {
         "name": "reviews",
         "words": [str(word)[:60] for word in words],
-        "scores": short(scores),
-        "values": short(values),
+        "scores": rounded(scores),
+        "values": rounded(values),
         "example": " ".join(example),
     }
 

@@ -14,7 +14,7 @@ import pytest
 
 import experiments
 from experiments.common import console
-from experiments.common.grids import of_family
+from experiments.sweep.grids import of_family
 from tests.experiments.test_study import settings_of
 
 ROOT = Path(__file__).parents[1]
@@ -95,8 +95,9 @@ print(json.dumps(said))
         (target,) = re.findall(r"is not installed: make (\w+),", line) or [""]
         assert target in EXTRAS and re.search(rf"\b{target}\b.*:", MAKEFILE), name
     # What the first page asks a reader to run needs no more than a sweep.
-    assert not said.keys() & {"run", "sweep", "figures", "report", "beyond.phases"}
-    assert said.keys() >= {"reviews", "networks", "text.training"}
+    plain = {"run", "sweep", "figures", "report", "beyond.phases", "beyond.purity"}
+    assert not said.keys() & plain
+    assert said.keys() >= {"reviews", "paper.figure_1", "paper.figure_3"}
 
 
 def test_a_missing_package_ends_a_program_in_one_line():
@@ -108,7 +109,7 @@ class Hide:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Hide())
 sys.path.insert(0, {str(ROOT)!r})
-runpy.run_module("experiments.networks", run_name="__main__")
+runpy.run_module("experiments.paper.figure_1", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""

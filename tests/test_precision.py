@@ -2,10 +2,9 @@
 
 Programs are lowered for a TPU and for CUDA, which needs neither: what they would round
 stands in the text, and so does a call of Python. The largest program, rates and their
-derivatives, is looked at in `trial/test_rates`; those that hold others are decorated.
+derivatives, is looked at in `trial/test_rates`.
 """
 
-import inspect
 import re
 from functools import cache, partial
 
@@ -13,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import jaxselect
 from jaxselect.compilation import full_precision
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import assumption_one
@@ -100,12 +98,3 @@ def test_what_the_caller_set_does_not_matter():
     with jax.default_matmul_precision("bfloat16"):
         lowered = jax.jit(PROGRAMS["velocity"]).lower(*problem())
     assert rounded_products(lowered.as_text()) == []
-
-
-WHOLE = ("certify", "ending", "limit", "max_margin", "rates", "resolve_limit")
-
-
-@pytest.mark.parametrize("name", [*WHOLE, "run_trial"])
-def test_functions_that_hold_other_programs_are_protected_as_a_whole(name):
-    source = inspect.getsource(inspect.unwrap(getattr(jaxselect, name)))
-    assert "@full_precision\n" in source.partition("def ")[0]

@@ -1,9 +1,8 @@
 """The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy, diffrax, the usual ways.
 
 Every competitor gets the same instances, float64 and the same cores. SciPy's BDF and
-Radau drive our own field and Jacobian, BDF on the large problem also at the tolerance
-at which it is as accurate as we are; Kvaerno5 and KenCarp4 of diffrax drive our field,
-compiled, each with the faster of two root finders; PyTorch's normalised gradient
+Radau drive our own field and Jacobian; Kvaerno5 and KenCarp4 of diffrax drive our
+field, compiled, each with the faster of two root finders; PyTorch's normalised gradient
 descent is given the best of three step sizes, torchdiffeq's dopri5 the plain time that
 it can follow.
 A tolerance bounds the error of a step, and each method adds these errors up in its own
@@ -14,7 +13,7 @@ import dataclasses
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,9 @@ class Settings(Study):
     """Settings of the comparison.
 
     Attributes:
-        preset: full, quick (the small problem alone, some minutes), or huge (that
-            and the huge one, ten minutes on two cores).
+        preset: full, or quick (the small problem alone, some minutes).
         quick: the same as `--preset quick`.
         large: also n = 1000, T = 32, |S| = 256, d = 2048.
-        huge: also n = 4000, T = 64, |S| = 1024, d = 8192, beside SciPy's BDF alone.
         repeats: timed runs of each; the median counts.
         cores: the process is bound to that many.
         seed: random seed of the instances.
@@ -52,19 +49,13 @@ class Settings(Study):
 
     quick: bool = False
     large: bool = True
-    huge: bool = False
     repeats: Count = 3
     cores: Count = 1
     out: Path = Path("results/benchmarks/flow")
 
 
-PRESETS = presets(
-    full=Settings(),
-    quick=Settings(large=False),
-    huge=Settings(large=False, huge=True, cores=2),
-)
+PRESETS = presets(full=Settings(), quick=Settings(large=False))
 LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
-HUGE = {"sequences": 4000, "length": 64, "relevant": 64, "irrelevant": 896}
 
 
 def run(settings: Settings, results: dict) -> None:
@@ -75,8 +66,6 @@ def run(settings: Settings, results: dict) -> None:
     results["small"] = regimes(settings, SMALL, 256.0)
     if settings.large:
         results["large"] = regimes(settings, LARGE, 2048.0)
-    if settings.huge:
-        results["huge"] = huge(settings.seed)
 
 
 def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]:
@@ -96,8 +85,6 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             )
         rivals["torch normalised GD"] = normalised_descent
         rivals["torchdiffeq dopri5"] = dopri5
-    else:
-        rivals["scipy BDF, as accurate"] = as_accurate
     records: list[dict] = []
     compiled: Any = None
     for gamma in GAMMAS:
@@ -121,7 +108,6 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             if isinstance(outcome, str):
                 say(f"{name}: {outcome}")
                 continue
-            outcome.pop("path_query", None)
             found[name] = outcome
             found[name]["slower_than_ours"] = outcome["seconds"] / seconds
         for name, record in found.items():
@@ -134,48 +120,6 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
                 f"{record['seconds']:8.3f} s  ‖p‖ {record['cls_norm']:8.2g}  "
                 f"direction error {record['direction_error']:8.2e}"
             )
-    return records
-
-
-def huge(seed: int) -> list[dict]:
-    """Every γ at the size where a Jacobian costs as much as fifty fields."""
-    import jax
-
-    from jaxselect.flow.cls import FlowStatus, cls_flow
-    from jaxselect.problem import attention
-
-    records: list[dict] = []
-    compiled: Any = None
-    for gamma in GAMMAS:
-        start, corpus = instance(HUGE, 8192.0, gamma, seed)
-        problem = attention(start, corpus)
-        if compiled is None:
-            compiled = jax.jit(cls_flow).lower(problem, until_norm=1e6).compile()
-        flow, seconds = timed(to_norm(compiled, problem), 1e6, 1)
-        theirs = scipy_implicit(start, corpus)
-        status = FlowStatus(int(flow.status)).name
-        ours = {
-            "gamma": gamma,
-            "solver": "jaxselect",
-            "steps": int(flow.num_steps),
-            "seconds": seconds,
-            "cls_norm": float(np.linalg.norm(flow.query)),
-            "status": status,
-        }
-        rival = {
-            "gamma": gamma,
-            "solver": "scipy BDF",
-            **{name: theirs[name] for name in ("steps", "jacobians", "seconds")},
-            "cls_norm": float(np.linalg.norm(theirs["query"])),
-            "slower_than_ours": theirs["seconds"] / seconds,
-        }
-        say(
-            f"γ {gamma:5g}  |S| = 1,024: {status.lower()} in {seconds:.1f} s, "
-            f"{ours['steps']} steps; SciPy's BDF {rival['seconds']:.1f} s, "
-            f"{rival['steps']} steps, {rival['jacobians']} Jacobians; "
-            f"ratio {rival['slower_than_ours']:.2f}"
-        )
-        records += [ours, rival]
     return records
 
 
@@ -224,51 +168,6 @@ def instance(
     return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
 
 
-TOLERANCES = (1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 3e-9)
-REFERENCE = 1e-10
-"""Tolerance of our own flow that errors are measured from."""
-
-
-def as_accurate(start: Any, corpus: Any) -> dict:
-    """SciPy's BDF at the first of `TOLERANCES` where its error is no more than ours.
-
-    Returns:
-        The result of `scipy_implicit`, and the tolerance, its error and ours; the last
-        tolerance's, where none is small enough.
-    """
-    import jax
-
-    from jaxselect.flow.cls import FlowSettings, cls_flow
-    from jaxselect.problem import attention
-
-    log_times = np.geomspace(0.1, 1e5, 64)
-    follow = jax.jit(cls_flow, static_argnames="settings")
-    problem = attention(start, corpus)
-
-    def path(tolerance: float) -> np.ndarray:
-        settings = FlowSettings(rtol=tolerance, atol=tolerance, max_steps=2**16)
-        bounds = {"until_norm": 1e6, "path_log_times": jax.numpy.asarray(log_times)}
-        return np.asarray(follow(problem, **bounds, settings=settings).path_query)
-
-    exact = path(REFERENCE)
-    ours = error(path(FlowSettings().rtol), exact)
-    for tolerance in TOLERANCES:
-        outcome = scipy_implicit(
-            start, corpus, tolerance=tolerance, log_times=log_times
-        )
-        theirs = error(outcome.pop("path_query"), exact)
-        if theirs <= ours:
-            break
-    return outcome | {"tolerance": tolerance, "error": theirs, "our_error": ours}
-
-
-def error(path: np.ndarray, exact: np.ndarray) -> float:
-    """The largest ‖p − p*‖ / (1 + ‖p*‖) along two paths, where neither has ended."""
-    both = np.isfinite(path).all(axis=1) & np.isfinite(exact).all(axis=1)
-    apart = np.linalg.norm(path[both] - exact[both], axis=1)
-    return float(np.max(apart / (1 + np.linalg.norm(exact[both], axis=1))))
-
-
 FIRST_STEP = 0.01
 
 
@@ -278,7 +177,6 @@ def scipy_implicit(
     *,
     method: str = "BDF",
     tolerance: float = 1e-6,
-    log_times: Sequence[float] | np.ndarray = (),
 ) -> dict:
     """SciPy's method in log(1 + log(1+t)), on our exact field, Jacobian and axes."""
     import jax
@@ -314,22 +212,15 @@ def scipy_implicit(
         first_step=FIRST_STEP,
     )
     steps = 0
-    wanted = np.log1p(log_times)
-    path = np.full((len(wanted), len(first)), np.inf)
     while np.linalg.norm(origin + solver.y) < 1e6 and solver.status == "running":
         solver.step()
         steps += 1
-        passed = (wanted > solver.t_old) & (wanted <= solver.t)
-        if passed.any():
-            passed_by = origin + solver.dense_output()(wanted[passed]).T
-            path[passed] = passed_by @ rotation.T
     return {
         "steps": steps,
         "fields": solver.nfev,
         "jacobians": solver.njev,
         "seconds": time.perf_counter() - begin,
         "query": rotation @ (origin + solver.y),
-        "path_query": path,
     }
 
 

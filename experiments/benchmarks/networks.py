@@ -109,7 +109,7 @@ def corpus(settings: Settings) -> tuple[csr_array, np.ndarray]:
     if settings.train is None:
         return invented(settings.reviews, settings.vocabulary, settings.distinct)
     from experiments.networks.data import take
-    from experiments.text.data import Source
+    from experiments.text.source import Source
 
     source = Source(train=settings.train, test=settings.test)
     data = take(source, 2, None, seed=0)

@@ -1,13 +1,11 @@
 """Every benchmark, in its quick form, and one table: ours, the best rival, the ratio.
 
 Each benchmark is a new process, one after the other. A ratio is the rival's time
-over ours, both measured in one run; its spread is that over the benchmark's problems. A
-row is marked where we are slower than the rival, or below the ratio of an earlier run.
-`--keep` writes ratios, tables and figure of `docs/benchmarks.md`.
+over ours, both measured in one run; its spread is that over the benchmark's problems.
+`--keep` writes tables and figure of `docs/benchmarks.md`.
 """
 
 import dataclasses
-import json
 import platform
 import re
 import statistics
@@ -20,8 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
@@ -34,8 +30,6 @@ from experiments.common.style import in_style, save, subplots
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
-KEPT = Path(__file__).with_name("ratios.json")
-"""Ratios of an earlier run, by row."""
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 """Its text between two comments is replaced, and its figure beside it."""
 PACKAGES = (
@@ -44,8 +38,6 @@ PACKAGES = (
     "scikit-learn",
 )
 """Packages whose versions the page names, where they are installed."""
-STILL = 0.75
-"""Share of an earlier ratio that a shared machine's moods may take away."""
 GAP = 1e-9
 """Relative duality gap up to which a rival has solved a max-margin problem."""
 
@@ -75,11 +67,6 @@ class Row(NamedTuple):
     most: float
     rivals: dict[str, float]
 
-    @property
-    def name(self) -> str:
-        """Under which an earlier ratio is kept."""
-        return f"{self.area}: {self.what}, {self.rival}"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
@@ -89,8 +76,7 @@ class Settings(Study):
         out: folder of the table; the benchmarks leave theirs beside it.
         quick: the benchmarks in their quick form, some minutes on 2 cores.
         run: run the benchmarks; else the table is made of what lies on disk.
-        keep: keep these ratios as those that later runs are held against, and write
-            `docs/benchmarks.md`.
+        keep: write them into `docs/benchmarks.md`.
         seed: not used; each benchmark has its own default.
         json: print the table as one JSON object on standard output.
     """
@@ -119,24 +105,20 @@ def run(settings: Settings, results: dict) -> None:
     rows = [row for name in ROWS for row in found(settings.out.parent / name, name)]
     if not rows:
         raise BadInput(f"{settings.out.parent} holds no benchmark; leave out --no-run")
-    earlier = kept()
-    marks = {row.name: mark(row, earlier) for row in rows}
-    say_rows(rows, marks)
+    say(tables(rows))
     for name in failed:
         say(f"{name} did not end well; its rows, if any, are of an earlier run")
     results |= {
-        "rows": [row._asdict() | {"mark": marks[row.name]} for row in rows],
+        "rows": [row._asdict() for row in rows],
         "seconds": seconds,
         "failed": failed,
     }
     if settings.keep:
-        ratios = json.dumps({row.name: round(row.ratio, 3) for row in rows}, indent=1)
         page = PAGE.read_text(encoding="utf-8")
         numbers = f"<!-- begin -->\n{tables(rows)}\n<!-- end -->"
         page = re.sub("<!-- begin -->.*<!-- end -->", numbers, page, flags=re.DOTALL)
-        for file, text in ((KEPT, f"{ratios}\n"), (PAGE, page)):
-            with replacing(file) as aside:
-                aside.write_text(text, encoding="utf-8")
+        with replacing(PAGE) as aside:
+            aside.write_text(page, encoding="utf-8")
         with in_style():
             figure = draw(Finished({}, results, {}, {}))
         save(figure, PAGE.with_suffix(""), ["png"])
@@ -150,20 +132,6 @@ def found(folder: Path, name: str) -> list[Row]:
         say(f"{name}: {error}")
         return []
     return list(ROWS[name](results))
-
-
-def kept() -> dict[str, float]:
-    """Ratios of an earlier run, by the rows' names."""
-    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-
-
-def mark(row: Row, earlier: dict[str, float]) -> str:
-    """The fault of a row; empty where there is none."""
-    if row.ratio < 1:
-        return "slower than the rival"
-    if row.ratio < STILL * earlier.get(row.name, 0.0):
-        return f"was {earlier[row.name]:.2g}"
-    return ""
 
 
 def tables(rows: list[Row]) -> str:
@@ -186,25 +154,6 @@ def tables(rows: list[Row]) -> str:
             continue
     lines += ["", f"Measured on {platform.machine()} with {cores()} cores."]
     return "\n".join(lines)
-
-
-def say_rows(rows: list[Row], marks: dict[str, str]) -> None:
-    """Print the table."""
-    table = Table(
-        "", "what", "ours (s)", "best rival", "its (s)", "ratio", "spread", ""
-    )
-    for row in rows:
-        table.add_row(
-            row.area,
-            row.what,
-            f"{row.ours:.3g}",
-            row.rival,
-            f"{row.theirs:.3g}",
-            f"{row.ratio:.3g}",
-            f"{row.least:.3g} … {row.most:.3g}",
-            marks[row.name],
-        )
-    Console(stderr=True).print(table)
 
 
 def row(area: str, what: str, pairs: dict[str, list[tuple[float, float]]]) -> Row:
@@ -239,7 +188,7 @@ def row(area: str, what: str, pairs: dict[str, list[tuple[float, float]]]) -> Ro
 
 def flow(results: dict[str, Any]) -> Iterator[Row]:
     """Rivals that went all the way, in every regime."""
-    for size in ("small", "large", "huge"):
+    for size in ("small", "large"):
         records = results.get(size, [])
         ours = {r["gamma"]: r["seconds"] for r in records if r["solver"] == "jaxselect"}
         pairs: dict[str, list[tuple[float, float]]] = {}
@@ -295,8 +244,8 @@ ROWS = {"flow": flow, "max_margin": max_margin, "text": text, "networks": networ
 
 
 def show(found: Finished) -> Shown:
-    """Ours beside the best rival, by area; what is slower is marked."""
-    rows = [["area", "what", "best rival", "ratio", "spread", "mark"]]
+    """Ours beside the best rival, by area."""
+    rows = [["area", "what", "best rival", "ratio", "spread"]]
     rows += [
         [
             row["area"],
@@ -304,7 +253,6 @@ def show(found: Finished) -> Shown:
             row["rival"],
             num(row["ratio"]),
             f"{num(row['least'])} … {num(row['most'])}",
-            row["mark"],
         ]
         for row in found.results["rows"]
     ]

@@ -19,7 +19,7 @@ from experiments.beyond.problem import Problem
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Bound, Count, Experiment, Positive, Study, presets
@@ -99,7 +99,7 @@ def measured(settings: Settings, numbers: np.ndarray) -> dict[str, np.ndarray]:
     step = jax.jit(jax.vmap(more, (None, 0, 0)))
     look = jax.jit(partial(outcome, settings), compiler_options=fast_compile_options())
     rows, now = [], before
-    with watched("steps on E", len(numbers)) as advance:
+    with progress_bar("steps on E", len(numbers)) as advance:
         for taken in np.diff(numbers, prepend=0):
             now = step(jnp.asarray(taken), now, corpus)
             lanes = [

@@ -6,8 +6,8 @@ frequency; the crossover over the rate η of E; and which tokens are selected wh
 classes have unequal numbers of them. `--preset phases` draws the plane of (d, η₀) when
 nothing is frozen. Finished lanes are kept, so the same command resumes a stopped study.
 
-Two further parts freeze E: p beside a trained v heads for the max-margin solution of
-its selection where v needs every sequence; and W before p moves W p as p moves alone.
+A further part freezes E: p beside a trained v heads for the max-margin solution of its
+selection where v needs every sequence.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.beyond import _key_query, _trained_head
+from experiments.beyond import _trained_head
 from experiments.beyond.problem import Problem
 from experiments.common.claims import (
     Claim,
@@ -37,9 +37,9 @@ from experiments.common.claims import (
 )
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.kept import resumed, write_columns
-from experiments.common.numbers import counted, finite, num, percent
+from experiments.common.numbers import counted, finite, percent
 from experiments.common.results import Finished
+from experiments.common.resume import run_resumable, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import (
     Bound,
@@ -124,8 +124,7 @@ class Settings(Study):
             log t − y f of a sequence has no digit left.
         points: of a path.
         seeds: number of draws of each kind.
-        tolerance: of the frozen parts, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
-        identity_tolerance: likewise ‖W − direct W‖/‖W − W_0‖ for the same W.
+        tolerance: of the frozen part, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
         workers: processes that run lanes side by side.
     """
 
@@ -142,7 +141,6 @@ class Settings(Study):
     points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
     seeds: Several = 8
     tolerance: Positive = 0.01
-    identity_tolerance: Positive = 1e-6
     workers: Count = 2
     out: Path = Path("results/joint")
 
@@ -659,12 +657,8 @@ PARTS = {
 """The lanes of each part and its summary; `frozen` has no lanes."""
 FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}
 """Corpora for p beside v: important tokens equally frequent, and not."""
-MATRIX = Problem(8, 3, 2, 4)
-"""Corpora before which a matrix stands: W has as many rows as |S| + 2."""
 FROZEN_DIM, FROZEN_STEP = 4096.0, 100.0
 FROZEN_MARKS = np.geomspace(10.0, 1e8, 29)
-MATRIX_MARKS = np.geomspace(8.0, 1e5, 8)
-"""At the first W itself is integrated to, too, by an explicit method."""
 KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
 """Columns of a draw with a trained head that are written."""
 
@@ -696,12 +690,12 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
         return cells
     work = partial(block, marks=settings.marks, sizes=settings.sizes)
     pieces = np.split(cells, range(BLOCK, len(cells), BLOCK))
-    found = resumed(
+    found = run_resumable(
         settings,
         work,
         pieces,
         "blocks of lanes",
-        ignored=("tolerance", "identity_tolerance"),
+        ignored=("tolerance",),
         study="joint",
         form=2,  # Version of the columns of a lane.
     )
@@ -709,7 +703,7 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
 
 
 def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """With E fixed: p beside a trained v, and a key-query matrix before p."""
+    """With E fixed: p beside a trained v."""
     seeds = settings.seed + jnp.arange(settings.seeds)
     found, arrays = {}, {"frozen_log_times": FROZEN_MARKS}
     follow = jax.jit(jax.vmap(_trained_head.follow, (0, 0, None)))
@@ -719,25 +713,13 @@ def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         columns |= _trained_head.classify(columns, settings.tolerance)
         found[name] = _trained_head.summary(columns, FROZEN_MARKS)
         arrays |= {f"{name}_{key}": columns[key] for key in KEPT}
-    follow = jax.jit(jax.vmap(matrix, (0, None)))
-    columns = jax.device_get(follow(seeds, jnp.asarray(MATRIX_MARKS)))
-    found["matrix"] = _key_query.summary(columns, settings.identity_tolerance)
     return found, arrays
 
 
 def drawn(problem: Problem, seed: jax.Array) -> tuple[Parameters, Corpus]:
-    """Parameters after the step on E, and a corpus, of the frozen parts."""
+    """Parameters after the step on E, and a corpus, of the frozen part."""
     before, corpus = problem.draw(seed, FROZEN_DIM)
     return embedding_step(before, corpus, FROZEN_STEP), corpus
-
-
-def matrix(seed: jax.Array, marks: jax.Array) -> dict[str, jax.Array]:
-    """One draw with a Gaussian W_0."""
-    after, corpus = drawn(MATRIX, seed)
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    size = len(after.query)
-    start = jax.random.normal(key, (size, size)) / size**0.5
-    return _key_query.compare_flows(after, corpus, start, marks)
 
 
 def _text(value: Any) -> str:
@@ -960,21 +942,6 @@ def nothing_frozen(found: Finished) -> Measured:
     )
 
 
-def behind_matrix(found: Finished) -> Measured:
-    """A key-query matrix before p has the dynamics of p."""
-    if "matrix" not in found.results:
-        return Measured(Verdict.OPEN, "not a part of this study", counted(0, "draw"))
-    results = found.results["matrix"]
-    good, draws = results["identity_holds"], results["draws"]
-    return Measured(
-        of_cases(good, draws),
-        f"off by {num(results['identity_largest'])} at most",
-        f"{draws} draws",
-        percent(draws - good, draws),
-        "W integrated on its own, by another method",
-    )
-
-
 CLAIMS = (
     Claim(
         "Training v besides leaves the direction of p as it is.",
@@ -986,11 +953,6 @@ CLAIMS = (
         "1/(log t log log t), where p alone has 1/t.",
         nothing_frozen,
         "derived for the exact family",
-    ),
-    Claim(
-        "A key-query matrix before p has the dynamics of p.",
-        behind_matrix,
-        "Discussion of the paper",
     ),
 )
 

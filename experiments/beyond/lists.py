@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.statistics import binomial, largest
 from experiments.common.study import (
@@ -297,7 +297,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     results["rows"] = rows
     noisy = sum(bool(case.shares.get("noise")) for case in kinds.values())
     total = len(kinds) * (len(settings.steps) + 1) - noisy
-    with watched("decision lists", total) as advance:
+    with progress_bar("decision lists", total) as advance:
         for name, case in kinds.items():
             for number in (*settings.steps, 0):
                 # With noise the loss has a minimum, and E, p and v come to rest.

@@ -34,7 +34,7 @@ from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES, STATUS
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.statistics import largest
 from experiments.common.study import (
@@ -347,7 +347,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         for name in ("norms", "errors", "steps", "descent", "predicted", "certified")
     }
     matrices, one_query, next_tokens = [], [], []
-    with watched("kinds of attention", len(MODELS) * settings.problems) as advance:
+    with progress_bar("kinds of attention", len(MODELS) * settings.problems) as advance:
         for name, draw in MODELS.items():
             statuses: Counter[str] = Counter()
             directions = []

@@ -29,7 +29,7 @@ from scipy.optimize import linprog
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
@@ -136,7 +136,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     hits = sum(row["agrees"] for row in comparable)
     say(f"{hits} of {len(comparable)} within the last digit printed or read")
     points = [(n, d) for n in settings.sequences for d in settings.dims]
-    with watched("points of the rank curve", len(points)) as advance:
+    with progress_bar("points of the rank curve", len(points)) as advance:
         found = []
         for point in points:
             found.append(rank_point(*point))

@@ -20,17 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Scalar
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say, say_each
 from experiments.common.edges import every_edge
-from experiments.common.kept import resumed, write_columns
 from experiments.common.numbers import finite, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
+from experiments.common.resume import run_resumable, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import power, subplots
@@ -693,40 +692,6 @@ def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
     return {"runs": len(first), "changed": changed, "changes": dict(changes)}
 
 
-def curves(
-    case: Case, prediction: Prediction, seed: int, until_norm: float
-) -> dict[str, np.ndarray]:
-    """Weights of both classes over log-time, over d, at three η₀ in the band."""
-    draw = case.draw
-
-    def lane(row: tuple) -> jax.Array:
-        dim, step_size = row
-        found = weights_of(draw, case.shape, seed, dim, step_size, until_norm)
-        return found[0]
-
-    dims = np.geomspace(1e4, 1e9, 6)
-    # Where nothing is captured for good, the edges between which symmetry breaks.
-    band = prediction.edges[0, 3:]
-    lower, upper = band if is_edge(band).all() else prediction.edges[0, 1:3]
-    # Where edges are absent there is no step size between them, and no curve.
-    with np.errstate(invalid="ignore"):
-        steps = np.array([1.1 * lower, np.sqrt(lower * upper), 1.1 * upper])
-    some = _pairs(dims, steps)
-    follow = jax.jit(
-        lambda *rows: jax.lax.map(lane, rows), compiler_options=fast_compile_options()
-    )
-    found = follow(*some.T)
-    ensemble = jax.tree.map(jnp.asarray, case.ensemble)
-    back = [recovery(ensemble, dims, np.full(len(dims), step)) for step in steps]
-    return {
-        "curve_dims": dims,
-        "curve_steps": steps,
-        "curve_times": np.asarray(MARKS),
-        "curves": np.asarray(found).reshape(len(dims), len(steps), len(MARKS), 2),
-        "curve_returns": np.stack(back, axis=1),
-    }
-
-
 def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """All pairs, the second coordinate the faster."""
     return np.stack(np.meshgrid(first, second, indexing="ij"), -1).reshape(-1, 2)
@@ -745,12 +710,11 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     cases = settings.cases()
     names = [case.name for case in cases]
     work = partial(measure, settings)
-    found = resumed(settings, work, cases, "shapes", study="phases", cases=names)
+    found = run_resumable(settings, work, cases, "shapes", study="phases", cases=names)
     first = cases[0], found[0]["prediction"]
     few = settings.seed + np.arange(min(settings.seeds, 4))
     norms = settings.until_norm, settings.later_norm
     statuses, arrays = later_statuses(*first, few, settings.diagram, norms)
-    arrays |= curves(*first, settings.seed, settings.until_norm)
     arrays |= found[0]["arrays"]
     rows = [row for case in found for row in case["edges"]]
     returned = [row for case in found for row in case["recovery"]]
@@ -812,16 +776,13 @@ def measure(
 
 
 COLOURS = {"selection": "tab:blue", "breaking": "tab:orange", "capture": "tab:red"}
-SYMBOLS = {"length": "T", "relevant": "R", "irrelevant": "I", "sequences": "n"}
 
 
 def draw(finished: Finished) -> Figure:
-    """Diagram with edges; collapse; weights over time; edges against sizes."""
-    figure, panels = subplots(2, 2, figsize=(13, 9))
-    _diagram(panels[0, 0], finished)
-    _collapse(panels[0, 1], finished)
-    _curves(panels[1, 0], finished)
-    _exponents(panels[1, 1], finished)
+    """Diagram with its edges; collapse."""
+    figure, panels = subplots(1, 2, figsize=(13, 4.6))
+    _diagram(panels[0], finished)
+    _collapse(panels[1], finished)
     return figure
 
 
@@ -897,54 +858,6 @@ def _collapse(axes: Axes, finished: Finished) -> None:
         title="(b) one curve for every d",
     )
     axes.legend(fontsize="small")
-
-
-def _curves(axes: Axes, finished: Finished) -> None:
-    found = finished.arrays
-    times, colours = found["curve_times"], colormaps["viridis"]
-    dims, steps = found["curve_dims"], found["curve_steps"]
-    for column, (step, style) in enumerate(zip(steps, ("-", "--", ":"), strict=True)):
-        for row, dim in enumerate(dims):
-            path = found["curves"][row, column]
-            apart = path[:, 0] - path[:, 1]
-            loser = path[:, int(apart[np.argmax(np.abs(apart))] > 0)]
-            colour = colours(row / len(dims))
-            label = f"d = {power(dim)}" if column == 0 else None
-            axes.plot(times, loser + column, style, color=colour, label=label)
-            back = found["curve_returns"][row, column]
-            axes.plot(back, column + 0.5, "|", color=colour, markersize=14)
-        there = np.isfinite(found["curves"][:, column]).any()
-        axes.text(0.06, column + 0.6, f"η₀ = {step:.3g}" if there else "not computed")
-    axes.set(
-        xscale="log",
-        xlabel="log(1+t); ticks: predicted return without noise",
-        ylabel="weight in the losing class",
-        yticks=[0, 1, 2, 3],
-        yticklabels=["0", "1 | 0", "1 | 0", "1"],
-        title="(c) a captured class comes back, or noise was there first",
-    )
-    axes.legend(fontsize="small", loc="lower right")
-
-
-def _exponents(axes: Axes, finished: Finished) -> None:
-    rows = finished.results["exponents"]
-    labels = [
-        f"{SYMBOLS[row['size']]}, {row['edge'].replace('_', ' ')}" for row in rows
-    ]
-    places = np.arange(len(rows))
-    for name, mark in (("derivative", "|"), ("predicted", "o"), ("measured", "x")):
-        axes.plot([row[name] for row in rows], places, mark, label=name)
-    axes.set(
-        yticks=places,
-        xlabel="d log edge / d log size, at d = 10⁴",
-        title="(d) edges against T, R, I and n",
-    )
-    axes.set_yticklabels(labels, fontsize="x-small")
-    axes.axvline(0.0, color="black", linewidth=0.5)
-    if rows:
-        axes.legend(fontsize="small")
-    else:
-        axes.text(0.5, 0.5, "not computed", ha="center", transform=axes.transAxes)
 
 
 def foretold(found: Finished) -> Measured:

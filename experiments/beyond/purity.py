@@ -5,13 +5,21 @@ the labels where it wins (mathematics, section 3l). Counts alone therefore give 
 pair a ceiling on η₀. For many purities, numbers of relevant tokens and η₀ the study
 compares the share of sequences that select one token with the share of pairs below
 their ceilings. It also counts certified winners outside their interval.
+
+With reviews the same is asked of them, by the flow of `experiments.text.flow`: over c,
+where only words with |posterior difference| ≥ c are kept, and over d, at every η₀.
+Each of these cells has a certificate of its end, or says that it has none.
+
+    python -m experiments.beyond.purity [--dataset imdb_reviews]
 """
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +37,7 @@ from experiments.common.claims import (
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -43,8 +51,16 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
+from experiments.text.limit_summary import summarise
+from experiments.text.source import Source
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus
+from jaxselect.data.corpus import Corpus, from_counts
+from jaxselect.data.sparse import (
+    SparseCorpus,
+    from_csr,
+    posterior_difference,
+)
+from jaxselect.data.sparse import importance as sparse_importance
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
@@ -53,12 +69,19 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
+from jaxselect.sparse.bags import RaggedBags
+from jaxselect.sparse.bags import attention as attention_weights
+from jaxselect.sparse.flow import trajectory
 from jaxselect.theory.betweenness import (
     between,
     foreseen,
     log_odds,
     negative_load,
 )
+
+if TYPE_CHECKING:
+    from experiments.text.data import Splits
+    from experiments.text.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +98,12 @@ class Settings(Study):
         points: step sizes between the two.
         until_norm: the flow of p stops where ‖p‖ is this.
         seeds: number of draws.
+        source: reviews and their vocabulary; without any, invented tokens alone.
+        reviews: how many training reviews, at random; 0 for all of them.
+        at_least: values of c.
+        review_steps: values of η₀ on reviews.
+        review_dims: values of d; the greatest is that of the cells over c.
+        until_log_time: log t at which a flow is left without a proof, at most 600.
     """
 
     purities: tuple[Share, ...] = (0.6, 0.7, 0.8, 0.9, 1.0)
@@ -86,6 +115,12 @@ class Settings(Study):
     points: Several = 13
     until_norm: Positive = 1e4
     seeds: Count = 6
+    source: Source = Source(max_size=500)
+    reviews: int = 500
+    at_least: tuple[Share, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
+    review_steps: tuple[Positive, ...] = (10.0, 100.0, 1000.0, 10_000.0)
+    review_dims: tuple[Count, ...] = (2, 4, 8, 16, 32, 64, 256)
+    until_log_time: float = 600.0
     out: Path = Path("results/purity")
 
     def check(self) -> None:
@@ -104,6 +139,9 @@ class Settings(Study):
         )
 
 
+DECIDED = 0.99
+"""Share of its weight with which one word decides a review."""
+
 PRESETS = presets(
     full=Settings(),
     smoke=Settings(
@@ -112,6 +150,11 @@ PRESETS = presets(
         problem=Problem(200, 6, 2, 8),
         points=5,
         seeds=2,
+        source=Source(invented=150, min_count=3),
+        reviews=0,
+        at_least=(0.0, 0.5),
+        review_steps=(100.0,),
+        review_dims=(2, 32),
     ),
 )
 
@@ -169,7 +212,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     seeds = settings.seed + jnp.arange(settings.seeds)
     shape = (len(settings.per_sequence), len(settings.purities), settings.points)
     arrays: dict[str, np.ndarray] = {}
-    with watched("cells", int(np.prod(shape))) as advance:
+    with progress_bar("cells", int(np.prod(shape))) as advance:
         for row, number in enumerate(settings.per_sequence):
             lanes = jax.vmap(partial(one, settings, number), (0, None, None))
             program = jax.jit(lanes, compiler_options=fast_compile_options())
@@ -199,7 +242,83 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             f"{name.replace('_', ' ')} {num(value)}" for name, value in row.items()
         )
         say(", ".join(named))
+    source = settings.source
+    if (source.train, source.dataset, source.invented) != (None, None, None):
+        on_reviews(settings, results)
     return arrays | {"sizes": sizes}
+
+
+def on_reviews(settings: Settings, results: dict) -> None:
+    """Every end and certificate, over c and over d, at every η₀."""
+    # Here, not above: invented tokens want none of the packages that read reviews.
+    from experiments.text.data import load, subsample
+    from experiments.text.fitting import Fit
+
+    splits, facts = load(settings.source)
+    corpus = subsample(splits.train, settings.reviews, settings.seed)
+    steps, most = settings.review_steps, max(settings.review_dims)
+    cells = {(c, eta, most) for c in settings.at_least for eta in steps}
+    cells |= {(0.0, eta, d) for d in settings.review_dims for eta in steps}
+    results |= facts | {"reviews": len(corpus.labels), "cells": []}
+    parts = {c: purer(corpus, c) for c in {cell[0] for cell in cells}}
+    results["left_out"] = sorted(c for c, (part, _) in parts.items() if part is None)
+    for c in results["left_out"]:
+        say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
+    with progress_bar("flows", len(cells)) as advance:
+        for c, step_size, dim in sorted(cells):
+            part, columns = parts[c]
+            if part is not None:
+                named = tuple(splits.words[place] for place in columns)
+                fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
+                kept = splits._replace(train=part, words=named)
+                found = cell(kept, fit, settings.until_log_time)
+                results["cells"].append({"at_least": c} | found)
+            advance(1)
+    statuses = Counter(cell["status"] for cell in results["cells"])
+    results["statuses"] = dict(statuses)
+    say(", ".join(f"{name} {number}" for name, number in statuses.most_common()))
+
+
+def purer(
+    corpus: SparseCorpus, at_least: float
+) -> tuple[SparseCorpus | None, tuple[int, ...]]:
+    """Words of |posterior difference| ≥ c, and the reviews with any.
+
+    Returns:
+        The bags of those words, none where a class has no such review; their columns.
+    """
+    counts, labels = corpus.by_sequence.to_csr(), np.asarray(corpus.labels)
+    apart = np.nan_to_num(np.abs(posterior_difference(corpus)), nan=-1.0)
+    words = np.flatnonzero(apart >= at_least)
+    counts = counts[:, words].tocsr()
+    left = np.diff(counts.indptr) > 0
+    found = None
+    if len(set(labels[left].tolist())) == 2:
+        found = from_csr(counts[left], labels[left])
+    return found, tuple(words.tolist())
+
+
+def cell(splits: "Splits", fit: "Fit", until: float) -> dict:
+    """Sizes of a cell, and status and certificates of its end."""
+    from experiments.text.fitting import starting_point
+
+    start = starting_point(splits, fit)
+    course = trajectory(start, splits.train, until_log_time=until)
+    bags = RaggedBags.of_corpus(start, splits.train)
+    scores = np.asarray(start.embeddings) @ course.query
+    share, _ = attention_weights(bags.counts, scores)
+    most = np.maximum.reduceat(share, bags.counts.indptr[:-1])
+    corpus = from_counts(splits.train.by_sequence.to_csr(), bags.labels)
+    counted = foreseen(corpus, sparse_importance(splits.train), fit.step_size)
+    return {
+        "dim": fit.dim,
+        "step_size": fit.step_size,
+        "words": len(splits.words),
+        "reviews": len(splits.train.labels),
+        "decided": float(np.mean(most > DECIDED)),
+        "foreseen": float(counted.share),
+        **summarise(course),
+    }
 
 
 def edge(sizes: np.ndarray, cell: dict[str, np.ndarray]) -> dict:
@@ -312,29 +431,32 @@ CLAIMS = (
 
 
 def show(found: Finished) -> Shown:
-    """A row per purity and number of relevant tokens."""
-    table = [
-        ["relevant per sequence", "purity", "median ceiling", "measured / foreseen"]
+    """Ceilings and where ties begin, by purity; a row per cell of the reviews."""
+    pairs = found.results["pairs"]
+    sentences = [
+        f"Of {pairs['active']} active pairs of {pairs['certified']} certified runs "
+        f"{pairs['outside']} stand outside their interval.",
+        "With several relevant tokens per sequence those of both labels meet, and "
+        "ties begin below the ceilings, which bound from above alone.",
     ]
-    table += [
-        [
-            str(row["per_sequence"]),
-            num(row["purity"]),
-            num(row["ceiling"]),
-            num(row["ratio"]),
-        ]
+    sentences += [
+        f"{row['per_sequence']} relevant per sequence, purity {num(row['purity'])}: "
+        f"median ceiling {num(row['ceiling'])}, measured over foreseen "
+        f"{num(row['ratio'])}."
         for row in found.results["edges"]
     ]
-    pairs = found.results["pairs"]
-    return Shown(
-        [
-            f"Of {pairs['active']} active pairs of {pairs['certified']} certified runs "
-            f"{pairs['outside']} stand outside their interval.",
-            "With several relevant tokens per sequence those of both labels meet, and "
-            "ties begin below the ceilings, which bound from above alone.",
-        ],
-        table,
-    )
+    table: list[list[str]] = []
+    if cells := found.results.get("cells"):
+        head = ["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]
+        table.append([*head, "decided", "below their ceiling"])
+        columns = ("at_least", "dim", "step_size", "words", "status", "tied_words")
+        for cell in cells:
+            texts = (cell[name] for name in (*columns, "growth", "decided", "foreseen"))
+            table.append([one if isinstance(one, str) else num(one) for one in texts])
+        counted = found.results["statuses"]
+        said = ", ".join(f"{name} {number}" for name, number in counted.items())
+        sentences.append(f"Reviews, of which c is kept: {said}.")
+    return Shown(sentences, table)
 
 
 main = Experiment(

@@ -19,7 +19,7 @@ from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -153,7 +153,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     lanes = jax.vmap(lambda *case: one(settings, *case), (0, None, None))
     program = jax.jit(lanes, compiler_options=fast_compile_options())
-    with watched("step sizes", int(np.prod(shape[:2]))) as advance:
+    with progress_bar("step sizes", int(np.prod(shape[:2]))) as advance:
         for row, column in np.ndindex(*shape[:2]):
             case = sizes[column], settings.starts[row]
             for name, value in jax.device_get(program(seeds, *case)).items():

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 import tyro
 
-from experiments.common.results import plain
+from experiments.common.results import to_json
 from jaxselect.checks import BadInput
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
-"""How settings that are no plain dataclass come in as flags; see `grids.flags`."""
+"""How settings that are no plain dataclass come in as flags: `sweep.grids.flags`."""
 LINE = 600
 """Characters of a message to people, at most."""
 KEPT = """Programs that JAX has compiled are kept in .jax_cache for the next call, up to
@@ -103,7 +103,7 @@ def command(
         say("stopped; what was finished is on disk")
         raise SystemExit(130) from None
     if settings.json:
-        _print(json.dumps(plain(results), allow_nan=False))
+        _print(json.dumps(to_json(results), allow_nan=False))
     raise SystemExit(int(isinstance(results, Difference)))
 
 

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.tokens import ASSUMPTION_ONE, SIZES
 from jaxselect.compilation import fast_compile_options
 from jaxselect.theory.phases import (
     breaking_edges,
@@ -23,6 +22,15 @@ from jaxselect.theory.phases import (
 )
 from jaxselect.theory.two_classes import Ensemble
 
+SIZES = ("sequences", "length", "relevant", "irrelevant")
+ASSUMPTION_ONE = {
+    "family": "exact",
+    "embed": "embedding_step",
+    "per_sequence": [1],
+    "purity": [1.0],
+    "irrelevant_share": [0.0],
+}
+"""Settings of a sweep under which its tokens fulfil Assumption 1."""
 POINTS = 13
 """Dimensions at which the edges of a map are computed."""
 NAMES = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def spelled(settings: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
+def to_flags(settings: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
     """Flags for the settings that differ from their default.
 
     Args:
@@ -15,11 +15,11 @@ def spelled(settings: Mapping[str, Any], default: Mapping[str, Any]) -> list[str
         Words of a command line. `json` is left out, and so is None, which no flag says.
 
     Example:
-        >>> spelled({"grid": {"dim": [16.0, 64.0]}, "resume": False}, {})
+        >>> to_flags({"grid": {"dim": [16.0, 64.0]}, "resume": False}, {})
         ['--dim', '16', '64', '--no-resume']
-        >>> spelled({"preset": "full", "seed": 3, "dim": 2}, {"seed": 0, "dim": 2})
+        >>> to_flags({"preset": "full", "seed": 3, "dim": 2}, {"seed": 0, "dim": 2})
         ['--preset', 'full', '--seed', '3']
-        >>> spelled({"grid": {"dim": 2, "seed": 1}}, {"grid": {"dim": 2, "seed": 0}})
+        >>> to_flags({"grid": {"dim": 2, "seed": 1}}, {"grid": {"dim": 2, "seed": 0}})
         ['--seed', '1']
     """
     return list(_words(settings, default))

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from jaxselect.checks import BadInput
 
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
 
 def require(needed: float, what: str) -> None:
     """Refuse settings whose arrays alone are larger than the memory that is free.
@@ -17,12 +15,13 @@ def require(needed: float, what: str) -> None:
     Example:
         >>> require(1e24, "--dim 1e22")
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: --dim 1e22: wants 867361.7 EiB of memory or more; ...
+        jaxselect.checks.BadInput: --dim 1e22: wants 9.31e+14 GiB of memory or more; ...
     """
     free = available()
     if needed > free:
         raise BadInput(
-            f"{what}: wants {_bytes(needed)} of memory or more; {_bytes(free)} are free"
+            f"{what}: wants {needed / 2**30:.3g} GiB of memory or more; "
+            f"{free / 2**30:.3g} GiB are free"
         )
 
 
@@ -43,10 +42,3 @@ def corpus(sequences: int, length: int, vocabulary: int, real: int = 8) -> int:
         A lower bound of what a run takes.
     """
     return (4 + real) * sequences * length + real * vocabulary * (vocabulary + 2)
-
-
-def _bytes(size: float) -> str:
-    place = 0
-    while size >= 1024 and place < len(UNITS) - 1:
-        size, place = size / 1024, place + 1
-    return f"{size:.1f} {UNITS[place]}"

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 
 
-def short(values: Any, digits: int = 4) -> Any:
+def rounded(values: Any, digits: int = 4) -> Any:
     """Numbers with a few digits, None where they are not finite; for JSON.
 
     Example:
-        >>> short([0.123456, np.nan, 2000000.0])
+        >>> rounded([0.123456, np.nan, 2000000.0])
         [0.1235, None, 2000000]
     """
     array = np.asarray(values)
     if array.ndim:
-        return [short(value, digits) for value in array]
+        return [rounded(value, digits) for value in array]
     value = array.item()
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
         return None
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+    near = float(f"{value:.{digits}g}")
+    return int(near) if near.is_integer() and abs(near) < 1e15 else near
 
 
 def num(value: float | None, digits: int = 3) -> str:

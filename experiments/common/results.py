@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.common.devices import provenance
-from experiments.common.flags import spelled
+from experiments.common.flags import to_flags
 from jaxselect.checks import BadInput
 from jaxselect.files import regular, replacing
 
@@ -104,13 +104,13 @@ def write(
             raise TypeError(f"arrays.{name}: cannot keep an array of {column.dtype}")
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **columns)
-    as_data = plain(_by_name(settings), "settings")
+    as_data = to_json(_by_name(settings), "settings")
     body = {
         "format": FORMAT,
         **_origin(settings, as_data),
         "settings": as_data,
-        "results": plain(results, "results"),
-        "provenance": plain(provenance(), "provenance"),
+        "results": to_json(results, "results"),
+        "provenance": to_json(provenance(), "provenance"),
         "arrays": hashlib.sha256(packed.getvalue()).hexdigest(),
     }
     text = json.dumps(body | {"digest": _digest(body)}, indent=1, allow_nan=False)
@@ -170,7 +170,7 @@ def read(folder: Path) -> Finished:
     )
 
 
-def plain(value: Any, name: str = "results") -> Any:
+def to_json(value: Any, name: str = "results") -> Any:
     """The same as JSON can hold it; nothing becomes text that was not meant to.
 
     A number that is not finite becomes null (JSON has no other), and `read` makes NaN
@@ -188,9 +188,9 @@ def plain(value: Any, name: str = "results") -> Any:
         TypeError: anything else, an array among it; says where.
 
     Example:
-        >>> plain({"loss": np.float32(np.inf), "steps": np.int64(3), "at": Path("a")})
+        >>> to_json({"loss": np.float32(np.inf), "steps": np.int64(3), "at": Path("a")})
         {'loss': None, 'steps': 3, 'at': 'a'}
-        >>> plain({"scores": {"mean": np.zeros(2)}})
+        >>> to_json({"scores": {"mean": np.zeros(2)}})
         Traceback (most recent call last):
         TypeError: results.scores.mean: ndarray cannot be written as JSON
     """
@@ -198,9 +198,9 @@ def plain(value: Any, name: str = "results") -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{name}: the key {key!r} is no text")
-        return {key: plain(entry, f"{name}.{key}") for key, entry in value.items()}
+        return {key: to_json(entry, f"{name}.{key}") for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry, f"{name}.{place}") for place, entry in enumerate(value)]
+        return [to_json(entry, f"{name}.{place}") for place, entry in enumerate(value)]
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, Path):
@@ -236,8 +236,8 @@ def _origin(settings: Any, as_data: dict[str, Any]) -> dict[str, str | None]:
     for part in (".__main__", ".study"):
         name = name.removesuffix(part)
     preset = getattr(module, "PRESETS", {}).get(as_data.get("preset"))
-    usual = {} if preset is None else plain(_by_name(preset), "preset")
-    words = ["python", "-m", name, *spelled(as_data, usual)]
+    usual = {} if preset is None else to_json(_by_name(preset), "preset")
+    words = ["python", "-m", name, *to_flags(as_data, usual)]
     return {"study": name, "command": shlex.join(words)}
 
 

@@ -160,7 +160,7 @@ def fitted_exponent(
     return middle, float(low), float(high)
 
 
-def beside(
+def compare_bins(
     ours: np.ndarray, published: np.ndarray, level: bool = False
 ) -> dict[str, float]:
     """Our bin means beside published ones, in the one measure of this project.
@@ -176,7 +176,8 @@ def beside(
         deviations over the bins, ours over theirs.
 
     Example:
-        >>> beside(np.array([-2.0, np.nan, 4.0]), np.array([-1.0, 0.0, 2.0]))["ratio"]
+        >>> ours, theirs = np.array([-2.0, np.nan, 4.0]), np.array([-1.0, 0.0, 2.0])
+        >>> compare_bins(ours, theirs)["ratio"]
         2.0
     """
     full = ~np.isnan(ours)

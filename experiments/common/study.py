@@ -32,7 +32,6 @@ from experiments import STUDIES
 from experiments.common.claims import Claim, Shown
 from experiments.common.console import say
 from experiments.common.devices import configure
-from experiments.common.progress import announce
 from experiments.common.results import Finished, prepare, read, write
 from jaxselect.checks import BadInput
 
@@ -171,7 +170,8 @@ class Experiment(Generic[S]):
         check(settings)
         configure(getattr(settings, "precision", self.precision))
         drawn = self.draw is not None and getattr(settings, "figure", True)
-        announce(settings.out, drawn)
+        files = "results.json, arrays.npz" + (" and a figure" if drawn else "")
+        say(f"will write {files} into {settings.out}")
         results: dict = {}
         try:
             arrays = self.run(settings, results)
@@ -197,10 +197,10 @@ class Experiment(Generic[S]):
             formats: of the files.
         """
         # Here, not above: a program that draws nothing does not wait for Matplotlib.
-        from experiments.common.style import drawn, save
+        from experiments.common.style import draw_in_style, save
 
         assert self.draw is not None
-        figure = drawn(self.draw, finished)
+        figure = draw_in_style(self.draw, finished)
         assert figure is not None
         return save(figure, into / name_of(finished), formats)
 
@@ -209,8 +209,8 @@ def name_of(finished: Finished) -> str:
     """Last part of a study's name, after which its figure is named.
 
     Example:
-        >>> name_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates"))
-        'rates'
+        >>> name_of(Finished({}, {}, {}, {}, study="experiments.beyond.lists"))
+        'lists'
     """
     return (finished.study or "figure").rpartition(".")[2]
 
@@ -225,8 +225,8 @@ def study_of(finished: Finished) -> Experiment:
         BadInput: no study of this version has that name.
 
     Example:
-        >>> study_of(Finished({}, {}, {}, {}, study="experiments.beyond.rates")).title
-        'Error constant and exponents'
+        >>> study_of(Finished({}, {}, {}, {}, study="experiments.beyond.lists")).title
+        'Labels by decision lists'
         >>> study_of(Finished({}, {}, {}, {}, study="os.path"))
         Traceback (most recent call last):
         jaxselect.checks.BadInput: os.path: no study of this version has that name

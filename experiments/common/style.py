@@ -31,7 +31,7 @@ def in_style() -> AbstractContextManager[None]:
     return rc_context(fname=STYLE)
 
 
-def drawn(draw: Callable[[Any], Figure | None], results: Any) -> Figure | None:
+def draw_in_style(draw: Callable[[Any], Figure | None], results: Any) -> Figure | None:
     """The figure that a function draws of results, in this style."""
     with in_style():
         return draw(results)
@@ -54,7 +54,7 @@ def save(figure: Figure, target: Path, formats: Sequence[str]) -> list[Path]:
     return files
 
 
-def element(figure: Figure, name: str, title: str) -> str:
+def to_svg(figure: Figure, name: str, title: str) -> str:
     """The figure as an SVG element, as wide as its place and in the ink of its page.
 
     Pure black becomes the page's text colour and pure white its ground, so that light

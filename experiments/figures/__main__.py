@@ -13,7 +13,7 @@ from experiments.common.devices import configure
 from experiments.common.results import read
 from experiments.common.runs import require_known_statuses
 from experiments.common.study import study_of
-from experiments.common.style import FORMATS, drawn, save
+from experiments.common.style import FORMATS, draw_in_style, save
 from experiments.sweep.figures import FIGURES
 from jaxselect.checks import BadInput
 from jaxselect.sweep.store import load
@@ -70,7 +70,7 @@ def _of_sweep(asked: argparse.Namespace) -> Iterator[Path]:
     require_known_statuses(results)
     configure("float64")
     for name in [asked.only] if asked.only else FIGURES:
-        figure = drawn(FIGURES[name], results)
+        figure = draw_in_style(FIGURES[name], results)
         if figure is None:
             say(f"{name}: this sweep has nothing to show for it")
         else:

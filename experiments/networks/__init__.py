@@ -1,1 +1,1 @@
-"""Train richer networks on reviews or invented tokens, beside the published tables."""
+"""Which training makes the published tables of richer networks."""

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 from scipy.sparse import csr_array
 
-from experiments.text.data import Source, load, mapping, read, say_mapping
+from experiments.text.data import load, mapping, read, say_mapping
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus
@@ -39,24 +40,21 @@ class Data(NamedTuple):
         return len(self.names)
 
 
-def take(
-    source: Source, classes: int | None, drop: str | None, seed: int, usual: int = 2
-) -> Data:
+def take(source: Source, classes: int | None, drop: str | None, seed: int) -> Data:
     """The sequences of a study.
 
     Args:
         source: the reviews; invented tokens where there are none.
-        classes: number of classes; of reviews, by default that of their labels.
+        classes: number of classes; by default that of the labels of reviews, or two.
         drop: name of a class to leave out, or none.
         seed: random seed of what is invented.
-        usual: number of classes of what is invented, where none is given.
 
     Raises:
         BadInput: reviews that cannot be used or are of another number of classes; no
             class of the name to leave out, or one alone that would be left.
     """
     if source.train is None and source.dataset is None and source.invented is None:
-        return invented(classes or usual, drop, seed)
+        return invented(classes or 2, drop, seed)
     data = reviews(source, drop)
     if classes is not None and data.classes + (drop is not None) != classes:
         raise BadInput(

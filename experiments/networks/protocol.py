@@ -19,15 +19,15 @@ import numpy as np
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, read, write
-from experiments.common.statistics import beside
+from experiments.common.statistics import compare_bins
 from experiments.common.study import Count, Experiment, Share, Study, presets
 from experiments.networks.data import posteriors, take
-from experiments.networks.study import adam, subsample, with_query
 from experiments.paper import _tables
+from experiments.paper._network import adam, subsample, with_query
 from experiments.text.baseline import Counted
-from experiments.text.data import Source
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, Variables, alignments, start
 from jaxselect.networks.training import Strata, evaluate, stratify, train
@@ -123,7 +123,7 @@ def scored(means: dict[str, np.ndarray], bins: str) -> dict[str, float]:
     found, criterion = {}, []
     for part, (_, theirs) in _tables.published(TABLE).items():
         ours, there = means[part][BINS[bins]], theirs[BINS[bins]]
-        here = beside(ours, there, part == "scores")
+        here = compare_bins(ours, there, part == "scores")
         found[f"{part} size, {bins}"] = here["ratio"]
         found[f"{part} rank, {bins}"] = here["rank_correlation"]
         criterion.append(abs(np.log(here["ratio"])) + 1 - here["rank_correlation"])
@@ -145,7 +145,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         arrays = {name: list(before.arrays[name]) for name in arrays}
     results["tried"] = tried
     left = settings.drawn + len(BY_HAND) + settings.closer - len(tried)
-    with watched("tries", left) as advance:
+    with progress_bar("tries", left) as advance:
         for _ in range(left):
             row = following(settings, tried)
             end = trained(row, network, strata, settings.seed)

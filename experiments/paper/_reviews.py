@@ -1,33 +1,108 @@
-"""What the items on reviews share: models of `text.training`, by their names there."""
+"""What the items on reviews share: settings, and models trained on the same reviews.
 
+    together         E, p and v trained
+    one step         one full-batch step on E, then p and v trained
+    random           E as it was drawn, p and v trained
+    …, long          the last two for longer, at the learning rate chosen for them
+
+The cost of a fixed E depends on how long p and v are trained, which the authors do not
+say.
+"""
+
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from experiments.common import study
 from experiments.common.console import say
-from experiments.common.progress import watched
-from experiments.text import training
+from experiments.common.progress import progress_bar
+from experiments.common.study import Count, Positive, Study, check
 from experiments.text.data import Splits, load
 from experiments.text.fitting import (
     LAST,
+    Fit,
     fit,
     require_finite,
     starting_point,
     summary,
 )
+from experiments.text.source import Source
 from jaxselect.data.sparse import posterior_difference
+from jaxselect.model.attention import token_scores
 
-Chosen = TypeVar("Chosen", bound=training.Settings)
+# By name: use of E, and whether training is long.
+MODELS = {
+    "together": ("trained", False),
+    "one step": ("one-step", False),
+    "random": ("random", False),
+    "one step, long": ("one-step", True),
+    "random, long": ("random", True),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Study):
+    """The reviews and the training of every model.
+
+    Attributes:
+        source: the reviews and their vocabulary.
+        dim: d.
+        step_size: η₀ of the full-batch step.
+        steps: training steps.
+        learning_rate: of Adam.
+        batch: reviews in a minibatch.
+        steps_long: training steps of the long ones, on all reviews at once and at the
+            learning rate that `reviews` takes for fixed E.
+        seed: random seed of the initialisation and of the minibatches.
+        preset: full or smoke (invented reviews).
+    """
+
+    source: Source = Source()
+    dim: Count = 2048
+    step_size: Positive = 1000.0
+    steps: Count = 300
+    learning_rate: Positive = 1e-3
+    batch: int = 250
+    steps_long: Count = 800
+    out: Path = Path("results/paper/reviews")
+
+    def runs(self) -> dict[str, Fit]:
+        """The runs by name of `MODELS`."""
+        return {
+            name: Fit(
+                embeddings=embeddings,  # type: ignore[arg-type]
+                train_head=True,
+                steps=self.steps_long if long else self.steps,
+                learning_rate=None if long else self.learning_rate,
+                batch=0 if long else self.batch,
+                every=20,
+                dim=self.dim,
+                step_size=self.step_size,
+                seed=self.seed,
+            )
+            for name, (embeddings, long) in MODELS.items()
+        }
+
+    def check(self) -> None:
+        """Refuse models that cannot be trained."""
+        for run in self.runs().values():
+            check(run)
+
+
+SMALL: dict[str, Any] = {"dim": 128, "steps": 60, "batch": 200, "steps_long": 60}
+"""Sizes of a training of seconds, on invented reviews."""
+Chosen = TypeVar("Chosen", bound=Settings)
 
 
 class Model(NamedTuple):
     """A trained model.
 
     Attributes:
-        name: in `text.training`.
-        columns: `scores` and `values` of every word.
+        name: of `MODELS`.
+        columns: `scores` E_sᵀp and `values` E_sᵀv of every word.
         reached: loss and accuracy of both splits after the last step.
     """
 
@@ -37,16 +112,14 @@ class Model(NamedTuple):
 
 
 def presets(kind: Callable[..., Chosen], out: str) -> dict[str, Chosen]:
-    """The presets of `text.training` in a class and a folder of an item's own."""
-    folders = {"full": Path(out), "smoke": Path(f"{out}-smoke")}
-    return {
-        name: kind(**vars(training.PRESETS[name]) | {"out": folder})
-        for name, folder in folders.items()
-    }
+    """The presets of an item, in its own class and folder."""
+    full = kind(out=Path(out))
+    small = dataclasses.replace(full, source=Source(invented=600), **SMALL)
+    return study.presets(full=full, smoke=small)
 
 
 def models(
-    settings: training.Settings, names: Sequence[str], results: dict
+    settings: Settings, names: Sequence[str], results: dict
 ) -> tuple[np.ndarray, Splits, Iterator[Model]]:
     """Posterior differences of the words, the reviews, and models trained on these."""
     splits, facts = load(settings.source)
@@ -56,14 +129,18 @@ def models(
 
 
 def _trained(
-    settings: training.Settings, names: Sequence[str], splits: Splits
+    settings: Settings, names: Sequence[str], splits: Splits
 ) -> Iterator[Model]:
     runs = {name: settings.runs()[name] for name in names}
-    with watched("training", sum(run.steps for run in runs.values())) as advance:
+    with progress_bar("training", sum(run.steps for run in runs.values())) as advance:
         for name, run in runs.items():
             say(f"— {name} —")
             begin = starting_point(splits, run)
             state, status = fit(begin, splits, run, advance=advance)
             require_finite(status, run)
-            reached: dict[str, Any] = summary(state.parameters, splits, LAST)
-            yield Model(name, training.columns(state.parameters), reached)
+            scores, values = token_scores(state.parameters)
+            columns = {
+                "scores": np.asarray(scores, float),
+                "values": np.asarray(values, float),
+            }
+            yield Model(name, columns, summary(state.parameters, splits, LAST))

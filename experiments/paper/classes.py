@@ -22,7 +22,7 @@ from experiments.common.statistics import fitted_exponent
 from experiments.common.study import Dimension, Experiment, Several
 from experiments.common.style import power, subplots
 from experiments.paper import _network
-from experiments.paper._tables import CHANCE, CLOSE, published
+from experiments.paper._tables import CHANCE, CLOSE, compare, published
 from jaxselect import embedding_step, gaussian_reduced
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import multi_class
@@ -30,13 +30,14 @@ from jaxselect.model.attention import token_scores
 from jaxselect.model.step import alignment_error, predicted_alignment
 
 CLASSES, STEP = 4, 100.0
+TABLE = "stars"
 EXPONENT = 0.02
 """Largest distance of the exponent from −½."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(_network.Settings):
-    """The network of `networks`, and the draws for the formula.
+    """The network with a head for each class, and the draws for the formula.
 
     Attributes:
         dims: values of d for the formula.
@@ -47,7 +48,7 @@ class Settings(_network.Settings):
     draws: Several = 16
 
 
-PRESETS = _network.presets(Settings, "stars", "results/paper/classes")
+PRESETS = _network.presets(Settings, TABLE, "results/paper/classes")
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
@@ -56,9 +57,9 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     exponent = fitted_exponent(np.array(settings.dims), arrays["error"])
     results["exponent"] = list(exponent)
     source = settings.source
-    results["published"] = {}
+    results["published"] = False
     if source.train is not None or source.dataset is not None:
-        arrays |= _network.run(settings, results)
+        arrays |= _network.run(settings, results, TABLE)
     return arrays
 
 
@@ -90,9 +91,22 @@ def formula(settings: Settings) -> dict[str, np.ndarray]:
     }
 
 
+def tables_of(found: Finished) -> dict[str, dict]:
+    """The published tables, at our range of frequencies, beside ours; or none."""
+    if not found.results["published"]:
+        return {}
+    tables = {}
+    for name, (centres, theirs) in published(TABLE).items():
+        across, ours = found.arrays[f"x {name}"], found.arrays[name]
+        centres = centres * np.abs(across).max() / np.abs(centres).max()
+        tables[name] = compare(across, ours, (centres, theirs), False)
+        tables[name] |= {"x": centres, "theirs": theirs}
+    return tables
+
+
 def draw(finished: Finished) -> Figure:
     """E·v_k after one step over the formula; tables of Yelp where there are ours."""
-    tables = finished.results["published"]
+    tables = tables_of(finished)
     count = 1 + len(tables)
     figure, panels = subplots(1, count, figsize=(3.6 * count, 3.2), squeeze=False)
     wanted, got = (finished.arrays[name] for name in ("formula", "measured"))
@@ -132,22 +146,19 @@ def k_class_formula(found: Finished) -> Measured:
 
 def four_classes(found: Finished) -> Measured:
     """Bin means of two classes beside the published."""
-    tables = found.results["published"]
+    tables = tables_of(found)
     if not tables:
         shown = found.arrays.keys() & {"values 0"}
         words = "nothing was published for these data" if shown else ""
         return Measured(Verdict.OPEN, words)
-    theirs = published("stars")
     said, close, bins = [], 0, 0
     for name, table in tables.items():
-        ours, means = np.array(table["ours"], float), theirs[name][1]
-        room = np.maximum(np.abs(means), 0.1 * np.abs(means).max())
-        good = int((np.abs(ours - means) <= CLOSE * room).sum())
-        close, bins = close + good, bins + len(means)
+        good, number = int(table["close"].sum()), len(table["close"])
+        close, bins = close + good, bins + number
         said.append(
             f"class {int(name.split()[1]) + 1}: rank correlation "
             f"{num(table['rank_correlation'])}, size {num(table['ratio'], 2)} times "
-            f"theirs, {good} of {len(means)} bins within {CLOSE:.0%}"
+            f"theirs, {good} of {number} bins within {CLOSE:.0%}"
         )
     verdict = Verdict.AGREES if close == bins else Verdict.IN_PART
     if any(table["rank_correlation"] < CHANCE for table in tables.values()):

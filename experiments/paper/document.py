@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
-from experiments.common.style import drawn, in_style
+from experiments.common.style import draw_in_style, in_style
 from experiments.paper.rows import Item, command, data_of, study
 from jaxselect.files import replacing
 
@@ -36,7 +36,7 @@ def document(items: list[Item], path: Path) -> Iterator[Path]:
             if data_of(results) not in SHOWN or main.draw is None:
                 continue
             name = "-".join(filter(None, ("paper", item.name, data_of(results))))
-            figure = drawn(main.draw, results.content)
+            figure = draw_in_style(main.draw, results.content)
             assert figure is not None
             picture = root / PICTURES / f"{name}.png"
             style = rc_context({"savefig.dpi": DPI})

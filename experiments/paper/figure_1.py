@@ -24,15 +24,15 @@ TABLE = "two_layer"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(_network.Settings):
-    """The network, its data and its training: those of `networks`."""
+    """The network, its data and its training."""
 
 
-PRESETS = _network.presets(Settings, TABLE, "results/paper/figure_1")
+PRESETS = _network.presets(Settings, TABLE, "results/paper/figure_1", layers=2)
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train the network."""
-    return _network.run(settings, results)
+    return _network.run(settings, results, TABLE)
 
 
 def draw(finished: Finished) -> Figure:

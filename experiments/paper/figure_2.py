@@ -27,7 +27,7 @@ from experiments.common.claims import Claim, Measured, Verdict, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import CLASSES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Positive, Share, Study, presets
 from experiments.common.style import subplots
@@ -97,7 +97,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Draw the data, train one layer and two, keep both columns of each."""
     corpus = drawn(settings)
     arrays = {"posterior": posterior_difference(corpus), "kind": kinds(settings)}
-    with watched("training", len(LAYERS) * settings.steps) as advance:
+    with progress_bar("training", len(LAYERS) * settings.steps) as advance:
         for layers in LAYERS:
             network = Network(corpus.vocabulary, settings.dim, Design(layers))
             end = trained(network, corpus, settings, advance)

@@ -19,7 +19,6 @@ from experiments.common.study import Experiment
 from experiments.common.style import cloud, subplots
 from experiments.paper import _reviews
 from experiments.paper._tables import RANK, tendency
-from experiments.text import training
 
 PRAISE = ("excellent", "wonderful", "perfect", "amazing", "delicious", "loved")
 BLAME = ("worst", "awful", "terrible", "waste", "horrible", "rude")
@@ -27,8 +26,8 @@ BLAME = ("worst", "awful", "terrible", "waste", "horrible", "rude")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(training.Settings):
-    """The reviews and the training: those of `text.training`."""
+class Settings(_reviews.Settings):
+    """The reviews and the training."""
 
 
 PRESETS = _reviews.presets(Settings, "results/paper/figure_3")

@@ -17,13 +17,15 @@ TABLE = "two_layer_key_query"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(_network.Settings):
-    """The network, its data and its training: those of `networks`."""
+    """The network, its data and its training."""
 
 
 PRESETS = _network.presets(
     Settings,
     TABLE,
     "results/paper/key_query",
+    layers=2,
+    key_query="product",
     learning_rate=1.13e-3,
     query_rate=2.8e-4,
     head_rate=0.0,

@@ -20,11 +20,12 @@ from experiments.common import memory
 from experiments.common.claims import Claim, Measured, at_most
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
-from experiments.text.data import Source, load
+from experiments.text.data import load
+from experiments.text.source import Source
 from jaxselect.data.sparse import SparseCorpus, from_corpus, importance, products
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.attention import token_scores
@@ -68,7 +69,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     label = corpus.labels.astype(per_review.dtype)
     per_word, _ = products(corpus.by_token, label, label)
     results |= {**facts, "dims": [], "errors": [], "errors_plain_counts": []}
-    with watched("steps", settings.seeds * sum(settings.dims)) as advance:
+    with progress_bar("steps", settings.seeds * sum(settings.dims)) as advance:
         for dim in settings.dims:
             errors = np.zeros((2, settings.seeds))
             for seed in range(settings.seeds):

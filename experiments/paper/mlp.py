@@ -16,13 +16,14 @@ TABLE = "mlp"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(_network.Settings):
-    """The network, its data and its training: those of `networks`."""
+    """The network, its data and its training."""
 
 
 PRESETS = _network.presets(
     Settings,
     TABLE,
     "results/paper/mlp",
+    activation="relu",
     learning_rate=6e-4,
     query_rate=2.8e-4,
     query_length=8.0,

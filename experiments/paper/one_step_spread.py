@@ -12,10 +12,10 @@ from experiments.common.claims import Claim, Measured, Verdict, of_cases
 from experiments.common.console import command
 from experiments.common.numbers import num
 from experiments.common.results import Finished
+from experiments.common.statistics import binned
 from experiments.common.study import Experiment
 from experiments.common.style import cloud, subplots
-from experiments.paper import _reviews
-from experiments.text import published, training
+from experiments.paper import _reviews, _tables
 
 TRAINED, STEP, LONG = "together", "one step", "one step, long"
 CLOSE = 0.3
@@ -23,8 +23,8 @@ CLOSE = 0.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(training.Settings):
-    """The reviews and the training: those of `text.training`."""
+class Settings(_reviews.Settings):
+    """The reviews and the training."""
 
 
 PRESETS = _reviews.presets(Settings, "results/paper/one_step_spread")
@@ -36,15 +36,42 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     posterior, _, trained = _reviews.models(settings, names, results)
     columns = {model.name: model.columns for model in trained}
     results["ratio"] = {
-        name: training.spread_ratio(posterior, columns[TRAINED], columns[name])
+        name: spread_ratio(posterior, columns[TRAINED], columns[name])
         for name in (STEP, LONG)
     }
-    results["published"] = settings.source.name == published.DATA
+    results["published"] = settings.source.name == _tables.IMDB
     return {"posterior": posterior} | {
         f"{part} {name}": column
         for name, both in columns.items()
         for part, column in both.items()
     }
+
+
+def spread_ratio(
+    posterior: np.ndarray, trained: dict[str, np.ndarray], fixed: dict[str, np.ndarray]
+) -> dict[str, float]:
+    """Standard deviation within bins: E trained over E fixed after one step.
+
+    Args:
+        posterior: posterior difference of every word.
+        trained: `scores` and `values` of the words, E trained.
+        fixed: the same of the other model.
+
+    Returns:
+        The ratio of the means over bins, as published; and `relative`, each spread
+        first divided by the range of its bin means.
+    """
+    results = {}
+    for part in ("values", "scores"):
+        spreads, relative = [], []
+        for columns in (trained, fixed):
+            _, mean, spread, number = binned(posterior, columns[part])
+            filled = number > 1
+            spreads.append(spread[filled].mean())
+            relative.append(spreads[-1] / np.ptp(mean[filled]))
+        results[part] = float(spreads[0] / spreads[1])
+        results[f"{part}_relative"] = float(relative[0] / relative[1])
+    return results
 
 
 def draw(finished: Finished) -> Figure:
@@ -76,7 +103,7 @@ def narrower(found: Finished) -> Measured:
     sample = f"{found.results['vocabulary']:,} words in 20 bins"
     if not found.results["published"]:
         return Measured(Verdict.OPEN, said, sample, "–", "published for IMDB alone")
-    theirs = published.SPREAD_RATIO
+    theirs = _tables.SPREAD_RATIO
     near = {
         part: abs(ratios[STEP][part] / ratio - 1) <= CLOSE
         for part, ratio in theirs.items()

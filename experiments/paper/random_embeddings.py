@@ -16,10 +16,10 @@ from experiments.common.console import command
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
 from experiments.common.style import subplots
-from experiments.paper import _reviews
-from experiments.text import published, training
+from experiments.paper import _reviews, _tables
+from experiments.text.baseline import of_reviews, say_bag
 
-PUBLISHED = {"together": published.TRAINED, "random": published.RANDOM}
+PUBLISHED = {"together": _tables.TRAINED, "random": _tables.RANDOM}
 NAMES = {"together": "E trained", "random": "E random"}
 NAMES["random, long"] = "E random, p and v trained longer"
 WITHIN = 0.03
@@ -27,19 +27,25 @@ WITHIN = 0.03
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(training.Settings):
-    """The reviews and the training: those of `text.training`."""
+class Settings(_reviews.Settings):
+    """The reviews and the training."""
 
 
 PRESETS = _reviews.presets(Settings, "results/paper/random_embeddings")
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
-    """Train with E trained, and twice with E fixed."""
+    """Train with E trained, and twice with E fixed; then a bag of words."""
     names = [*PUBLISHED, "random, long"]
-    _, _, trained = _reviews.models(settings, names, results)
-    results["models"] = {model.name: model.reached for model in trained}
-    results["published"] = settings.source.name == published.DATA
+    _, splits, trained = _reviews.models(settings, names, results)
+    results["published"] = settings.source.name == _tables.IMDB
+    results["models"] = {}
+    for model in trained:
+        results["models"][model.name] = model.reached
+    bag = of_reviews(splits, "train", "test")
+    reached = results["models"]["together"]
+    less = say_bag(bag, **{name: reached[name] for name in bag})
+    results["bag_of_words"] = bag | {"ahead_of_ours": less}
     return {}
 
 

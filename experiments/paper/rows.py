@@ -10,7 +10,7 @@ from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
 from experiments.paper import ITEMS
-from experiments.report.folders import Found
+from experiments.report.folders import ResultFolder
 from experiments.report.sections import measured, too_small
 
 WORDS = {
@@ -69,7 +69,7 @@ class Item(NamedTuple):
     name: str
     title: str
     rows: list[Row]
-    results: list[Found]
+    results: list[ResultFolder]
 
 
 def study(name: str) -> Experiment:
@@ -91,7 +91,7 @@ def needs_reviews(name: str) -> bool:
     return name in REVIEWS
 
 
-def data_of(results: Found) -> str:
+def data_of(results: ResultFolder) -> str:
     """Name of the reviews that results are of; empty for what is invented."""
     source = results.settings.get("source") or {}
     if source.get("dataset"):
@@ -109,14 +109,14 @@ def command(name: str) -> str:
     return f"python -m experiments.paper.{name}{text}"
 
 
-def items(found: list[Found]) -> Iterator[Item]:
+def items(found: list[ResultFolder]) -> Iterator[Item]:
     """Every item in the paper's order, with the results that are on disk.
 
     Of several results of one set of data the latest counts, a smoke run only where
     there is nothing else.
     """
     for name in ITEMS:
-        there: dict[str, Found] = {}
+        there: dict[str, ResultFolder] = {}
         for one in found:
             if one.study != f"paper.{name}" or not isinstance(one.content, Finished):
                 continue
@@ -124,7 +124,7 @@ def items(found: list[Found]) -> Iterator[Item]:
             if before is None or _rank(one) > _rank(before):
                 there[data_of(one)] = one
         main = study(name)
-        each: dict[str, Found | None] = {**there} or {"": None}
+        each: dict[str, ResultFolder | None] = {**there} or {"": None}
         rows = [
             row(name, data, claim, each[data])
             for data in sorted(each)
@@ -136,7 +136,7 @@ def items(found: list[Found]) -> Iterator[Item]:
         yield Item(name, title, rows, list(there.values()))
 
 
-def row(name: str, data: str, claim: Claim, results: Found | None) -> Row:
+def row(name: str, data: str, claim: Claim, results: ResultFolder | None) -> Row:
     """A statement beside what results show of it; nothing where they hold none."""
     found = None if results is None else measured(claim, results)
     if results is None or found is None or not found.value:
@@ -145,5 +145,5 @@ def row(name: str, data: str, claim: Claim, results: Found | None) -> Row:
     return Row(name, data, claim, found, results.command.replace(usual, ""))
 
 
-def _rank(results: Found) -> tuple[bool, str]:
+def _rank(results: ResultFolder) -> tuple[bool, str]:
     return not too_small(results), results.written

@@ -23,7 +23,7 @@ from experiments.common.claims import Claim, Measured, Verdict, at_most, of_case
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -98,7 +98,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     axes = settings.per_sequence, settings.dims, settings.step_sizes
     ends = np.zeros((*map(len, axes), settings.seeds), int)
     off = np.full(ends.shape, np.nan)
-    with watched("flows", ends.size) as advance:
+    with progress_bar("flows", ends.size) as advance:
         for one, number in enumerate(settings.per_sequence):
             follow = jax.jit(partial(followed, settings, number))
             for row, column, seed in np.ndindex(*ends.shape[1:]):

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.console import say
-from experiments.common.results import plain, read
+from experiments.common.results import read, to_json
 from experiments.common.study import Program, check, presets
 from experiments.paper import ITEMS
 from experiments.paper.document import document
 from experiments.paper.page import page
 from experiments.paper.rows import Item, items, needs_reviews, presets_of, study
 from experiments.report.folders import search
-from experiments.text.data import Source
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
@@ -129,7 +129,7 @@ def is_there(chosen: Any) -> bool:
         there = read(chosen.out).settings
     except BadInput:
         return False
-    wanted = plain(dataclasses.asdict(chosen))
+    wanted = to_json(dataclasses.asdict(chosen))
     return all(there[name] == wanted[name] for name in wanted.keys() - {"out", "json"})
 
 

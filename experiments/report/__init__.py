@@ -1,1 +1,1 @@
-"""One page that shows every result on disk: claims, phases, and attention choosing."""
+"""One page that shows every result on disk: claims, phases and figures."""

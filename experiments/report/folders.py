@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from experiments.common.flags import spelled
+from experiments.common.flags import to_flags
 from experiments.common.results import Finished, read
 from experiments.common.runs import require_known_statuses
 from jaxselect.checks import BadInput
@@ -19,7 +19,7 @@ ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSEr
 """Errors that reading damaged results, or those of another version, may raise."""
 
 
-class Found(NamedTuple):
+class ResultFolder(NamedTuple):
     """A folder of results.
 
     Attributes:
@@ -59,11 +59,11 @@ class Found(NamedTuple):
         if self.content is None:
             return ""
         grid = self.content.attrs["grid"]
-        words = spelled({**grid, "out": str(self.folder)}, {})
+        words = to_flags({**grid, "out": str(self.folder)}, {})
         return shlex.join(["python", "-m", "experiments.sweep", *words])
 
 
-def search(folders: Iterable[Path]) -> list[Found]:
+def search(folders: Iterable[Path]) -> list[ResultFolder]:
     """Every folder of results at or below some folders.
 
     Returns:
@@ -73,11 +73,11 @@ def search(folders: Iterable[Path]) -> list[Found]:
         >>> [one.trouble for one in search([Path("no/such/folder")])]
         ['no results here']
     """
-    found: dict[Path, Found] = {}
+    found: dict[Path, ResultFolder] = {}
     for folder in folders:
         below = {path.resolve(): _open(path) for path in _candidates(folder)}
         if not below:
-            below = {folder: Found(folder, "", None, "no results here", "")}
+            below = {folder: ResultFolder(folder, "", None, "no results here", "")}
         found |= below
     return list(found.values())
 
@@ -95,7 +95,7 @@ def _candidates(top: Path) -> Iterator[Path]:
             yield here
 
 
-def _open(folder: Path) -> Found:
+def _open(folder: Path) -> ResultFolder:
     """Read one folder; whatever is wrong with it becomes its trouble."""
     # A study may keep chunks beside its results.
     sweep = not (folder / "results.json").exists()
@@ -109,9 +109,9 @@ def _open(folder: Path) -> Found:
         else:
             study = (content.study or "").removeprefix("experiments.")
     except ILL_FORMED as error:
-        return Found(folder, study, None, _said(error), "")
+        return ResultFolder(folder, study, None, _said(error), "")
     trouble = "" if study else "does not say which study it is of: run it again"
-    return Found(folder, study, content, trouble, written)
+    return ResultFolder(folder, study, content, trouble, written)
 
 
 def _check(results: xr.Dataset) -> None:
@@ -143,7 +143,7 @@ def _date(path: Path) -> str:
     return when.strftime("%Y-%m-%d %H:%M")
 
 
-def best(found: Iterable[Found], study: str) -> Found | None:
+def best(found: Iterable[ResultFolder], study: str) -> ResultFolder | None:
     """The folder of a study to draw conclusions from.
 
     Returns:
@@ -151,7 +151,7 @@ def best(found: Iterable[Found], study: str) -> Found | None:
         one with most runs, then the latest. None where there is none.
     """
 
-    def rank(one: Found) -> tuple[bool, int, str]:
+    def rank(one: ResultFolder) -> tuple[bool, int, str]:
         if isinstance(one.content, xr.Dataset):
             return True, int((one.content.status.values >= 0).sum()), one.written
         settings = one.content.settings if one.content else {}

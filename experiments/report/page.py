@@ -1,7 +1,5 @@
 """The page: results laid out, its figures and its program inlined."""
 
-import base64
-import gzip
 import json
 import re
 from collections import Counter
@@ -15,8 +13,7 @@ from experiments.common import palette
 from experiments.common.claims import Verdict
 from experiments.common.numbers import counted
 from experiments.common.runs import CERTIFIED
-from experiments.report import watch
-from experiments.report.folders import ILL_FORMED, Found
+from experiments.report.folders import ILL_FORMED, ResultFolder
 from experiments.report.phases import Diagram, diagram
 from experiments.report.provenance import provenance
 from experiments.report.sections import Row, absent, rows, sections
@@ -24,7 +21,7 @@ from experiments.report.sections import Row, absent, rows, sections
 ASSETS = Path(__file__).parent / "assets"
 
 
-def page(found: list[Found]) -> str:
+def page(found: list[ResultFolder]) -> str:
     """The report, whole.
 
     Returns:
@@ -32,10 +29,8 @@ def page(found: list[Found]) -> str:
     """
     claims, parts = rows(found), sections(found)
     diagrams, broken = _diagrams(found)
-    watched = watch.watched(found)
     data = {
         "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
-        "classes": {name: look._asdict() for name, look in palette.CLASSES.items()},
         "certified": CERTIFIED,
         "phases": [one.data for one in diagrams],
         "sentences": [
@@ -51,18 +46,13 @@ def page(found: list[Found]) -> str:
         absent=absent(found),
         diagrams=diagrams,
         broken=broken,
-        watch=watched,
         sections=parts,
         provenance=provenance(found),
         troubles=[one for one in found if one.trouble],
         look=palette.STATUS,
         edges=palette.EDGES,
-        classes=palette.CLASSES,
-        programs=[_asset(name) for name in ("page.js", "phases.js", "watch.js")],
+        programs=[_asset(name) for name in ("page.js", "phases.js")],
         data=embedded(data),
-        watch_data=Markup(
-            packed(json.dumps(watched.data, separators=(",", ":")).encode())
-        ),
     )
 
 
@@ -120,22 +110,12 @@ def embedded(data: Any) -> Markup:
     return Markup(text)
 
 
-def packed(content: bytes) -> str:
-    """Compressed, in letters that no markup is made of.
-
-    Example:
-        >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
-        b'</script>'
-    """
-    return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
-
-
 def _asset(name: str) -> Markup:
     """A file of ours, as it is."""
     return Markup((ASSETS / name).read_text(encoding="utf-8"))
 
 
-def _diagrams(found: list[Found]) -> tuple[list[Diagram], list[tuple[str, str]]]:
+def _diagrams(found: list[ResultFolder]) -> tuple[list[Diagram], list[tuple[str, str]]]:
     """Phase diagrams, the largest first, and what could not be laid out."""
     drawn, broken = [], []
     for one in found:

@@ -7,9 +7,9 @@ import numpy as np
 import xarray as xr
 
 from experiments.common.edges import Edge, predicted
-from experiments.common.numbers import majors, num, short, ticks
+from experiments.common.numbers import majors, num, rounded, ticks
 from experiments.common.palette import STATUS
-from experiments.report.folders import Found
+from experiments.report.folders import ResultFolder
 from experiments.report.uncertified import Uncertified, uncertified
 from jaxselect.sweep.store import MISSING
 
@@ -63,7 +63,7 @@ class Diagram(NamedTuple):
     data: dict[str, Any]
 
 
-def diagram(found: Found) -> Diagram:
+def diagram(found: ResultFolder) -> Diagram:
     """Lay a sweep out over (d, η₀); other axes are pooled, as seeds are."""
     assert isinstance(found.content, xr.Dataset)
     results = found.content
@@ -105,8 +105,8 @@ def diagram(found: Found) -> Diagram:
         uncertified=uncertified(results),
         note=note,
         data={
-            "dims": short(dims),
-            "steps": short(steps),
+            "dims": rounded(dims),
+            "steps": rounded(steps),
             "seeds": seeds,
             "until": results.attrs["grid"]["until_norm"],
             "cells": cells,
@@ -122,7 +122,7 @@ def _lines(edge: Edge) -> list[dict[str, Any]]:
     found = []
     for steps, pale in ((edge.step_sizes, True), (edge.within, False)):
         there = np.isfinite(steps)
-        line = {"dims": short(edge.dims[there]), "steps": short(steps[there])}
+        line = {"dims": rounded(edge.dims[there]), "steps": rounded(steps[there])}
         found.append({"name": edge.name, "pale": pale, **line})
     return found
 
@@ -157,7 +157,7 @@ def _curves(flat: xr.Dataset) -> list[list]:
         return []
     table = np.stack([flat[name].values[:, :, :shown] for name in names], axis=-2)
     return [
-        [short(run[:, np.isfinite(run[:2]).all(axis=0)], 3) for run in cell]
+        [rounded(run[:, np.isfinite(run[:2]).all(axis=0)], 3) for run in cell]
         for cell in table.reshape(-1, *table.shape[2:])
     ]
 
@@ -169,4 +169,4 @@ def _numbers(flat: xr.Dataset) -> list:
     if not shown:
         return []
     table = np.stack([flat[name].values[:, :, :shown] for name in names], axis=-1)
-    return short(table.reshape(-1, *table.shape[2:]))
+    return rounded(table.reshape(-1, *table.shape[2:]))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from experiments.common.results import Finished
-from experiments.report.folders import Found
+from experiments.report.folders import ResultFolder
 
 
 class Origin(NamedTuple):
@@ -28,12 +28,12 @@ class Origin(NamedTuple):
     settings: list[tuple[str, str]]
 
 
-def provenance(found: list[Found]) -> list[Origin]:
+def provenance(found: list[ResultFolder]) -> list[Origin]:
     """The origin of every folder that can be read."""
     return [_origin(one) for one in found if one.content is not None]
 
 
-def _origin(one: Found) -> Origin:
+def _origin(one: ResultFolder) -> Origin:
     facts: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     if isinstance(one.content, xr.Dataset):

@@ -10,15 +10,15 @@ from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Shown, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import study_of
-from experiments.common.style import drawn, element
-from experiments.report.folders import ILL_FORMED, Found, best
+from experiments.common.style import draw_in_style, to_svg
+from experiments.report.folders import ILL_FORMED, ResultFolder, best
 from experiments.sweep.claims import CLAIMS
 from jaxselect.checks import BadInput
 
 FEWEST = 100
 """Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
 have shown with a probability of 95 %."""
-LEAVE_NOTHING = {"run", "figures", "compare", "report", "paper", "text.explain"}
+LEAVE_NOTHING = {"run", "figures", "report", "paper"}
 """Programs without results on disk."""
 
 
@@ -43,10 +43,10 @@ TOPICS = {
         "Figures of each item; make paper makes a page of its statements, one by one.",
     ),
     "beyond": Topic(
-        "rates",
-        "Rates",
-        "How fast the direction of p converges, what that depends on, and how the "
-        "theory carries over to steps, to a trained head and to a matrix before p.",
+        "beyond",
+        "Beyond the paper",
+        "Where the edges of the map lie, what is left of the theory with nothing "
+        "frozen or with finite steps, and numbers that others published.",
     ),
     "text": Topic(
         "text",
@@ -57,7 +57,7 @@ TOPICS = {
     "networks": Topic(
         "networks",
         "Networks",
-        "Two layers, key-query matrices, an MLP, many classes.",
+        "How the authors may have trained two layers with key-query matrices.",
     ),
     "benchmarks": Topic(
         "benchmarks",
@@ -103,7 +103,7 @@ class Section(NamedTuple):
     blocks: list[Block]
 
 
-def rows(found: list[Found]) -> list[Row]:
+def rows(found: list[ResultFolder]) -> list[Row]:
     """Every claim of a study on disk, measured on the best results there are.
 
     Returns:
@@ -132,7 +132,7 @@ def _place(claim: Claim) -> str:
     return claim.source.replace(";", ",").partition(",")[0]
 
 
-def sections(found: list[Found]) -> list[Section]:
+def sections(found: list[ResultFolder]) -> list[Section]:
     """Every section that has something to show.
 
     Returns:
@@ -146,7 +146,7 @@ def sections(found: list[Found]) -> list[Section]:
     return [Section(TOPICS[name], parts) for name, parts in blocks.items() if parts]
 
 
-def absent(found: list[Found]) -> int:
+def absent(found: list[ResultFolder]) -> int:
     """How many studies have no results."""
     there = {one.study for one in found if one.content is not None}
     return len({*STUDIES} - there - LEAVE_NOTHING)
@@ -158,7 +158,7 @@ def command(name: str) -> str:
     return "make sweep" if name == "sweep" else f"python -m experiments.{name}{quick}"
 
 
-def too_small(results: Found) -> str:
+def too_small(results: ResultFolder) -> str:
     """Why results decide nothing; empty where they do.
 
     Returns:
@@ -170,19 +170,19 @@ def too_small(results: Found) -> str:
     return "smoke" if results.settings.get("preset") == "smoke" else ""
 
 
-def _best(found: list[Found]) -> Iterator[tuple[str, Found]]:
+def _best(found: list[ResultFolder]) -> Iterator[tuple[str, ResultFolder]]:
     """Each study with results, and those to draw conclusions from."""
     for name in STUDIES:
         if results := best(found, name):
             yield name, results
 
 
-def _finished(results: Found) -> Finished:
+def _finished(results: ResultFolder) -> Finished:
     assert isinstance(results.content, Finished)
     return results.content
 
 
-def measured(claim: Claim, results: Found) -> Measured:
+def measured(claim: Claim, results: ResultFolder) -> Measured:
     """A claim held against one folder; open where that is too small, or damaged."""
     try:
         found = claim.measure(results.content)
@@ -197,7 +197,7 @@ def measured(claim: Claim, results: Found) -> Measured:
     return found
 
 
-def block(name: str, results: Found) -> Block | None:
+def block(name: str, results: ResultFolder) -> Block | None:
     """What a study shows and draws; None of one that does neither."""
     title = name
     try:
@@ -210,10 +210,10 @@ def block(name: str, results: Found) -> Block | None:
         figure, caption = "", ""
         if study.draw is not None:
             caption = (study.draw.__doc__ or "").partition("\n")[0]
-            picture = drawn(study.draw, finished)
+            picture = draw_in_style(study.draw, finished)
             assert picture is not None
             place = name.replace(".", "-")
-            figure = element(picture, place, f"{title}: {caption}")
+            figure = to_svg(picture, place, f"{title}: {caption}")
     except ILL_FORMED as error:
         missing = f"these results cannot be shown ({type(error).__name__})"
         return Block(title, command(name), missing=missing)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments.common.flags import spelled
+from experiments.common.edges import ASSUMPTION_ONE, SIZES
+from experiments.common.flags import to_flags
 from experiments.common.numbers import num
 from experiments.common.runs import CERTIFIED
-from experiments.common.tokens import ASSUMPTION_ONE, SIZES, same_tokens
 from jaxselect.margin.certificate import TrialStatus
 
 SHOWN = 8
@@ -108,15 +108,17 @@ def command(grid: dict[str, Any], where: dict[str, Any]) -> str:
         'python -m experiments.run --sequences 20 --length 4 --relevant 2 ...'
     """
     embed = grid.get("embed", ASSUMPTION_ONE["embed"])
-    usual = {name: [value] for name, value in where.items()}
+    here = grid | {name: [value] for name, value in where.items()}
     single = {*ASSUMPTION_ONE, *SIZES, "dim", "step_size", "seed"}
-    alone = same_tokens(grid | usual, where) and where.keys() <= single
+    alone = where.keys() <= single and all(
+        here.get(name, value) == value for name, value in ASSUMPTION_ONE.items()
+    )
     shared = {name: grid[name] for name in ("until_norm", "precision")}
     if alone:
         named = {name: where[name] for name in (*SIZES, "dim", "step_size", "seed")}
-        words = ["experiments.run", *spelled(named | shared, {})]
+        words = ["experiments.run", *to_flags(named | shared, {})]
     else:
         family = {"family": grid["family"], "out": "results/one"}
         family |= {} if embed == ASSUMPTION_ONE["embed"] else {"embed": embed}
-        words = ["experiments.sweep", *spelled(where | shared | family, {})]
+        words = ["experiments.sweep", *to_flags(where | shared | family, {})]
     return shlex.join(["python", "-m", *words])

@@ -5,7 +5,7 @@ if __name__ == "__main__":
     from functools import partial
 
     from experiments.common.console import command
-    from experiments.common.grids import of_family
+    from experiments.sweep.grids import of_family
     from experiments.sweep.settings import PRESETS
     from experiments.sweep.study import sweep
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from experiments.common.grids import GRIDS
 from experiments.common.study import Count, Program, presets
+from experiments.sweep.grids import GRIDS
 from jaxselect.sweep.grid import Grid
 
 

@@ -27,7 +27,7 @@ from experiments.common.console import say
 from experiments.common.devices import configure, probe
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
-from experiments.sweep.kept import Kept
+from experiments.sweep.job import ConfiguredJob
 from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.checks import BadInput
@@ -93,7 +93,7 @@ def sweep(settings: Settings) -> dict:
             old = (folder / "chunks").glob("[0-9]*.npy")
             for path in (*folder.glob("settings.*json"), *old):
                 path.unlink(missing_ok=True)
-        job = Kept(grid, chunk_size, vmapped, folder)
+        job = ConfiguredJob(grid, chunk_size, vmapped, folder)
         pending, damaged = job.begin(kind, alone=settings.launcher == "local")
         if damaged:
             say(f"{len(damaged)} damaged chunks found and removed: {damaged}")

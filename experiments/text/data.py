@@ -4,18 +4,18 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import re
 import sys
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from experiments.common.console import say
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
@@ -28,44 +28,6 @@ from jaxselect.text.words import Bags
 CACHE = Path("results") / "cache"
 # Inverse share of the training reviews that decide when to stop.
 HELD_OUT = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Where the reviews come from.
-
-    Attributes:
-        train: .parquet, .csv, .tsv, .txt, .json or .jsonl file, all but the first also
-            as .gz, or the folder of a prepared dataset.
-        test: likewise.
-        dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
-        named: what the files hold; published figures stand beside ours only for data
-            with the name of those that they were published for.
-        data_dir: where tensorflow-datasets are kept.
-        text: name of the column or feature with the text.
-        label: name of the column or feature with the label, a word or a whole number.
-        invented: number of invented training reviews where no data is given.
-        min_count: occurrences in the training split that a word needs.
-        max_size: size of the vocabulary at most.
-    """
-
-    train: Path | None = None
-    test: Path | None = None
-    dataset: str | None = None
-    named: Literal["imdb_reviews", "yelp_review_full"] | None = None
-    data_dir: Path = Path("results") / "datasets"
-    text: str = "text"
-    label: str = "label"
-    invented: int | None = None
-    min_count: int = 5
-    max_size: int = 7766
-
-    @property
-    def name(self) -> str | None:
-        """Name of the data; None for invented ones and for files without `--named`."""
-        if self.dataset is not None:
-            return re.split("[/:]", self.dataset)[0]
-        return None if self.train is None else self.named
 
 
 # Version of the stored form; counts of another version are made again.
@@ -189,7 +151,7 @@ def _count(source: Source, path: Path) -> Counted:
     bags: list[Bags] = []
     # The vocabulary takes as long as counting what it is chosen from.
     sizes = [len(part.texts) for part in (parts[0], *parts)]
-    with watched("counting words", sum(sizes)) as advance:
+    with progress_bar("counting words", sum(sizes)) as advance:
         vocabulary = words.choose_vocabulary(
             parts[0].texts, min_count=source.min_count, max_size=source.max_size
         )
@@ -328,5 +290,5 @@ def require_two(names: tuple[Name, ...]) -> None:
     if len(names) > 2:
         raise BadInput(
             f"the labels are of {len(names)} classes, {listed(names)}: wanted two; "
-            "more are for python -m experiments.networks --preset stars"
+            "more are for python -m experiments.paper.classes"
         )

@@ -1,8 +1,7 @@
 """The theorem's dynamics on real text: the flow of p on reviews, to a certified end.
 
 One step on E, then dp/dt = −∇_p L until the end is certified: which words p selects,
-which ones the classes hold in balance, and when words that had lost come back. Beside
-it Adam's p.
+which ones the classes hold in balance, and when words that had lost come back.
 
     python -m experiments.text.flow --train imdb_train.parquet --test imdb_test.parquet
 """
@@ -13,29 +12,28 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from scipy.optimize import minimize
 
 from experiments.common.claims import Claim, Measured, Shown, Verdict, of_status
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import followed
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
-from experiments.common.study import Count, Experiment, Several, Study, presets
-from experiments.common.style import cloud, subplots
-from experiments.text.data import Source, load, subsample
-from experiments.text.fitting import Fit, fit, starting_point
-from experiments.text.limit_summary import summarise
-from jaxselect.data.sparse import posterior_difference
-from jaxselect.sparse.bags import (
-    RaggedBags,
-    attention,
-    curvature,
-    descent,
-    outputs,
-    risk,
+from experiments.common.study import (
+    Count,
+    Experiment,
+    Positive,
+    Several,
+    Study,
+    presets,
 )
-from jaxselect.sparse.end import FlowEnd
+from experiments.common.style import cloud, subplots
+from experiments.text.data import load, subsample
+from experiments.text.fitting import Fit, starting_point
+from experiments.text.limit_summary import summarise
+from experiments.text.source import Source
+from jaxselect.data.sparse import posterior_difference
+from jaxselect.sparse.bags import RaggedBags, attention, outputs, risk
 from jaxselect.sparse.flow import WHOLE_FIELD_UNTIL, Trajectory, trajectory
 
 # A review is decided where one word has this share of its weight.
@@ -43,14 +41,14 @@ DECIDED = 0.99
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Fit, Study):
+class Settings(Study):
     """The reviews, and the range of log-time.
 
     Attributes:
         source: the reviews and their vocabulary.
         reviews: how many training reviews, at random; 0 for all of them.
         dim: d.
-        steps: of Adam, which p is held against; 0 for none.
+        step_size: η₀ of the step on E.
         until_log_time: log t at which the flow is left without a certificate, at most
             100,000.
         points: log-times at which it is looked at; as many again after log t = 34.
@@ -61,7 +59,7 @@ class Settings(Fit, Study):
     source: Source = Source(max_size=2000)
     reviews: int = 2000
     dim: Count = 512
-    steps: int = 300
+    step_size: Positive = 1000.0
     until_log_time: float = 600.0
     points: Several = 60
     out: Path = Path("results/text-flow")
@@ -72,13 +70,13 @@ PRESETS = presets(
     # An active pair of wrong sign enters its basin late (mathematics, section 7).
     full=Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
     smoke=Settings(
-        source=Source(invented=300, min_count=3), reviews=0, dim=64, steps=50, points=20
+        source=Source(invented=300, min_count=3), reviews=0, dim=64, points=20
     ),
 )
 
 
 def run(settings: Settings, results: dict) -> dict:
-    """The flow, its course, its end, and Adam's p beside it."""
+    """The flow, its course and its end."""
     splits, facts = load(settings.source)
     there = len(splits.train.labels)
     splits = splits._replace(
@@ -89,14 +87,22 @@ def run(settings: Settings, results: dict) -> dict:
             f"the flow takes {len(splits.train.labels)} of {there} training reviews, "
             "at random; --reviews 0 takes all of them"
         )
-    start = starting_point(splits, settings)
+    fit = Fit(dim=settings.dim, step_size=settings.step_size, seed=settings.seed)
+    start = starting_point(splits, fit)
     until = settings.until_log_time
     log_times = np.linspace(0.0, min(until, WHOLE_FIELD_UNTIL), settings.points)
     if until > WHOLE_FIELD_UNTIL:
         log_times = np.append(
             log_times, np.geomspace(WHOLE_FIELD_UNTIL, until, settings.points)[1:]
         )
-    with followed("the flow, in log t", until) as reach:
+    reached = 0.0
+
+    def reach(log_time: float) -> None:
+        nonlocal reached
+        advance(log_time - reached)
+        reached = log_time
+
+    with progress_bar("the flow, in log t", until) as advance:
         course = trajectory(
             start,
             splits.train,
@@ -112,15 +118,7 @@ def run(settings: Settings, results: dict) -> dict:
         "reviews": len(splits.train.labels),
         **summarise(course),
         **measured(seen, unseen, course.query),
-        **second_opinion(end, settings.seed),
     }
-    if settings.steps:
-        state, _ = fit(start, splits, settings)
-        trained = np.asarray(state.parameters.query)
-        results["adam"] = measured(seen, unseen, trained) | {
-            "cosine": cosine(trained, course.query),
-            "norm": float(np.linalg.norm(trained)),
-        }
     arrays = along(seen, unseen, course) | {
         "words": np.array(splits.words),
         "tied": end.tied,
@@ -131,35 +129,6 @@ def run(settings: Settings, results: dict) -> dict:
     }
     say_end(results, [splits.words[place] for place in end.tied])
     return arrays
-
-
-def second_opinion(end: FlowEnd, seed: int) -> dict[str, float]:
-    """Distance of the rest to that of SciPy's trust region.
-
-    Returns:
-        Greatest distance of what it finds from where p rests, and of its beginnings.
-    """
-    if end.rest is None or not end.rest.proved:
-        return {}
-    rests, bags = end.rest.point, end.shared
-    pull, rounding = descent(bags, rests)
-    away = np.random.default_rng(seed).normal(size=len(rests))
-    away *= end.rest.basin / np.linalg.norm(away)
-    found = [
-        minimize(
-            lambda p: risk(bags, p),
-            rests + begin,
-            method="trust-exact",
-            jac=lambda p: -descent(bags, p)[0],
-            hess=lambda p: curvature(bags, p),
-            options={"gtol": float(np.linalg.norm(pull)) + rounding},
-        ).x
-        for begin in (0 * away, away, -away)
-    ]
-    return {
-        "second_opinion_apart": max(float(np.linalg.norm(p - rests)) for p in found),
-        "second_opinion_began": float(end.rest.basin),
-    }
 
 
 def measured(
@@ -197,11 +166,6 @@ def along(
     }
 
 
-def cosine(one: Float[np.ndarray, " dim"], other: Float[np.ndarray, " dim"]) -> float:
-    """Cosine of the angle between two vectors."""
-    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
-
-
 def say_end(results: dict, tied: list[str]) -> None:
     """The end in sentences."""
     for log_time in results["returns"]:
@@ -223,21 +187,10 @@ def say_end(results: dict, tied: list[str]) -> None:
             f"{len(tied)} words at finite odds in {results['tied_dimensions']} "
             f"dimensions: {', '.join(tied[:12])}{' …' if len(tied) > 12 else ''}"
         )
-    if "second_opinion_apart" in results:
-        say(
-            "SciPy's trust region, begun "
-            f"{results['second_opinion_began']:.0e} away, finds them "
-            f"{results['second_opinion_apart']:.0e} from there"
-        )
     say(
         f"accuracy {results['train_accuracy']:.4f} on these reviews, "
         f"{results['test_accuracy']:.4f} on the test reviews"
     )
-    if "adam" in results:
-        say(
-            f"Adam's p: cosine {results['adam']['cosine']:.3f} with the flow's, test "
-            f"accuracy {results['adam']['test_accuracy']:.4f}"
-        )
 
 
 def draw(finished: Finished) -> Figure:

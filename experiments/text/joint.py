@@ -24,7 +24,7 @@ from experiments.common import memory
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
-from experiments.common.progress import watched
+from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.statistics import EDGES
 from experiments.common.study import (
@@ -36,12 +36,13 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
-from experiments.text.attended import attend
-from experiments.text.data import Source, load, subsample
+from experiments.text.data import load, subsample
+from experiments.text.source import Source
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import evaluate
+from jaxselect.sparse.bags import attention
 from jaxselect.text import training
 
 
@@ -101,7 +102,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     results |= {**facts, "trained_on": len(train.labels), "runs": {}}
     arrays: dict[str, np.ndarray] = {"posterior_difference": posterior}
     total = settings.descent_steps + settings.adam_steps
-    with watched("training", total) as advance:
+    with progress_bar("training", total) as advance:
         for name, (rule, steps) in rules.items():
             say(f"— {name} —")
             marks = np.unique(np.geomspace(1, steps, settings.points).round())
@@ -149,15 +150,15 @@ def look(
     """
     scores, values = (np.asarray(part, float) for part in token_scores(parameters))
     loss = float(evaluate(parameters, train).loss)
-    attended = attend(scores, train)
-    ahead = np.asarray(train.labels)[attended["review"]] * values[attended["word"]]
-    begin = np.flatnonzero(np.diff(attended["review"], prepend=-1))
-    heaviest = np.maximum.reduceat(attended["weight"], begin)
+    counts = train.by_sequence.to_csr().astype(float)
+    weights, review = attention(counts, scores)
+    ahead = np.asarray(train.labels)[review] * values[counts.indices]
+    begin = np.flatnonzero(np.diff(review, prepend=-1))
+    heaviest = np.maximum.reduceat(weights, begin)
     best = np.maximum.reduceat(ahead, begin)
-    margin = np.add.reduceat(attended["weight"] * ahead, begin)
-    is_heaviest = attended["weight"] == heaviest[attended["review"]]
+    margin = np.add.reduceat(weights * ahead, begin)
     first = np.zeros(len(posterior), bool)
-    first[attended["word"][is_heaviest]] = True
+    first[counts.indices[weights == heaviest[review]]] = True
     return {
         "step": 0.0,
         "loss": loss,

@@ -1,4 +1,4 @@
-"""A headless Chromium, the one of the system, and pages that watch what it says."""
+"""A headless Chromium, the one of the system, and pages that keep what it says."""
 
 import os
 import shutil
@@ -69,7 +69,6 @@ class Watched:
 
     def open(self, path):
         self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-ready=yes]")
         return self.page
 
 

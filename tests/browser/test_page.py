@@ -7,15 +7,11 @@ from experiments.report.study import Settings, report
 from tests.experiments.invented_results import (
     invent_reviews,
     invent_sweep,
-    invent_watch,
     rewrite,
 )
-from tests.experiments.test_report_troubles import NASTY, damage
+from tests.experiments.test_report_troubles import NASTY
 
 pytestmark = pytest.mark.browser
-
-BYTES, FIRST_PAINT, FRAME = 8e6, 1000.0, 1000 / 30
-"""Largest bytes of a page; milliseconds to its first paint and for a frame of it."""
 
 
 @pytest.fixture(scope="module")
@@ -27,26 +23,15 @@ def made(tmp_path_factory):
     invent_sweep(folder / "sweep", **sizes, seeds=range(8), points=60)
     # Neighbouring cells end differently; the one looked at first has selected all.
     rewrite(folder / "sweep", status=lambda rows: (rows["lane"] // 8 + 8) % 9)
-    many = {"dims": (100.0, 1e4, 1e6), "steps": (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)}
-    invent_watch(folder / "watch", **many, points=320)
     invent_reviews(folder / "reviews", words=list(NASTY.values()))
     return report(Settings(folders=(folder,), out=folder))
 
 
-def test_it_is_quiet_light_and_soon_there(made, watched):
-    assert made["bytes"] <= BYTES
-    painted = []
-    for _ in range(3):
-        one = watched()
-        page = one.open(made["page"])
-        assert one.complaints == []
-        assert one.requests == [made["page"].as_uri()]
-        entries = page.evaluate(
-            "performance.getEntriesByName('first-contentful-paint')"
-        )
-        painted.append(entries[0]["startTime"])
-    # The machine may be busy: the page's own time is the shortest.
-    assert min(painted) <= FIRST_PAINT
+def test_it_is_quiet_and_asks_for_nothing_else(made, watched):
+    one = watched()
+    one.open(made["page"])
+    assert one.complaints == []
+    assert one.requests == [made["page"].as_uri()]
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440])
@@ -69,123 +54,6 @@ def test_axe_finds_nothing_serious(made, watched, axe, width, scheme):
     found = page.evaluate("axe.run()")["violations"]
     grave = [one for one in found if one["impact"] in ("serious", "critical")]
     assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == []
-
-
-def brightness(page, what):
-    colour = page.evaluate(f"getComputedStyle(document.body).{what}")
-    return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(",")))
-
-
-INK = "getComputedStyle(document.querySelector('{}')).{}"
-
-
-def test_dark_is_dark_also_when_it_comes_later(made, watched):
-    """The page, its curves and the figures of studies."""
-    page = watched().open(made["page"])
-    inks = [INK.format("#growth-0 .tick", "fill"), INK.format(".drawn text", "fill")]
-    light = [page.evaluate(ink) for ink in inks]
-    assert brightness(page, "backgroundColor") > brightness(page, "color")
-    page.emulate_media(color_scheme="dark")
-    assert brightness(page, "backgroundColor") < brightness(page, "color")
-    for ink, before in zip(inks, light, strict=True):
-        assert page.evaluate(ink) != before
-
-
-PATHS = """() => [...document.querySelectorAll(".chart .curve, .chart .predicted")]
-    .map(path => [path.getBBox(), path.closest("svg").viewBox.baseVal])
-    .map(([box, view]) => [box.x, box.y, box.width, box.height,
-        view.width, view.height])"""
-
-
-def test_curves_fill_their_axes(made, watched):
-    page = watched().open(made["page"])
-    drawn = page.evaluate(PATHS)
-    assert len(drawn) == 32
-    for x, y, wide, high, across, upward in drawn:
-        assert x >= 60 and y >= 12 and x + wide <= across and y + high <= upward - 40
-        assert wide > 0.6 * across and high > 0.6 * upward
-
-
-def test_a_figure_is_as_wide_as_its_place(made, watched):
-    for width in (360, 1440):
-        page = watched(width=width).open(made["page"])
-        box = page.locator(".drawn svg").first.bounding_box()
-        assert min(500, width) <= box["width"] <= max(width, 600)
-
-
-def picture(page, name):
-    return page.evaluate(f"document.getElementById('{name}').toDataURL()")
-
-
-def slide(page, share):
-    page.evaluate(
-        """share => {
-            const slider = document.getElementById("watch-time");
-            slider.value = share * slider.max;
-            slider.dispatchEvent(new Event("input"));
-        }""",
-        share,
-    )
-
-
-def test_the_slider_moves_tokens_and_attention(made, watched):
-    page = watched().open(made["page"])
-    seen = []
-    for share in (0.0, 0.35, 1.0):
-        slide(page, share)
-        names = ("watch-plane", "watch-held", "watch-sequences")
-        said = page.inner_text("#watch-said")
-        assert page.get_attribute("#watch-time", "aria-valuetext") in said
-        seen.append([said, *(picture(page, name) for name in names)])
-    for one, other in ((0, 1), (1, 2)):
-        for before, after in zip(seen[one], seen[other], strict=True):
-            assert before != after
-    assert "log t = 0.05" in seen[0][0]
-    assert "100 % of their attention to important tokens" in seen[2][0]
-
-
-def test_arrows_move_the_slider_by_one_point(made, watched):
-    page = watched().open(made["page"])
-    slide(page, 0.0)
-    page.focus("#watch-time")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    assert float(page.input_value("#watch-time")) == 2
-
-
-def test_capture_that_passes_is_seen(made, watched):
-    page = watched().open(made["page"])
-    page.get_by_role("button", name="captured, and back").click()
-    page.locator("#watch-play").click()
-    assert page.input_value("#watch-dim") == "2"
-    assert page.input_value("#watch-step") == "5"
-    # At log t = 10 of 0.05 … 10⁵.
-    slide(page, np.log(10 / 0.05) / np.log(1e5 / 0.05))
-    assert "negative ones 0 %" in page.inner_text("#watch-said")
-
-
-def test_it_plays_at_thirty_frames_a_second(made, watched):
-    page = watched().open(made["page"])
-    each = page.evaluate(
-        """() => {
-            const slider = document.getElementById("watch-time");
-            const begin = performance.now();
-            for (let i = 0; i < 60; i += 1) {
-                slider.value = i / 60 * slider.max;
-                slider.dispatchEvent(new Event("input"));
-            }
-            return (performance.now() - begin) / 60;
-        }"""
-    )
-    assert each <= FRAME
-    slide(page, 0.0)
-    page.click("#watch-play")
-    page.wait_for_timeout(500)
-    assert float(page.input_value("#watch-time")) > 1
-    page.click("#watch-play")
-    there = page.input_value("#watch-time")
-    page.wait_for_timeout(200)
-    assert page.input_value("#watch-time") == there
 
 
 def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):
@@ -277,25 +145,6 @@ def test_a_sentence_weighs_its_words(made, watched):
     assert "No word" in page.inner_text(".verdict-of-model")
 
 
-@pytest.mark.parametrize("kind", ["cut", "not json", "other version", "no runs"])
-def test_spoilt_folders_are_said_and_the_rest_works(tmp_path, watched, kind):
-    invent_sweep(tmp_path / "good")
-    damage(invent_sweep(tmp_path / "spoilt"), kind)
-    one = watched()
-    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
-    assert "spoilt" in page.inner_text(".troubles")
-    assert page.locator(".map button").count() == 6
-    assert one.complaints == []
-
-
-def test_a_report_without_a_sweep_opens(tmp_path, watched):
-    one = watched()
-    invent_reviews(tmp_path / "reviews", words=["one"])
-    page = one.open(report(Settings(folders=(tmp_path,), out=tmp_path))["page"])
-    assert "make sweep" in page.inner_text("#phases")
-    assert one.complaints == []
-
-
 def test_a_sweep_without_paths_opens(tmp_path, watched):
     one = watched()
     invent_sweep(tmp_path / "sweep", points=0)
@@ -308,5 +157,5 @@ def test_a_sweep_without_paths_opens(tmp_path, watched):
 def test_paper_shows_figures_and_no_buttons(made, watched):
     page = watched().open(made["page"])
     page.emulate_media(media="print")
-    assert not page.is_visible("nav") and not page.is_visible("#watch-play")
+    assert not page.is_visible("nav")
     assert page.is_visible("#growth-0 .curve") and page.is_visible(".drawn svg")

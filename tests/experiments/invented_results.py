@@ -3,8 +3,6 @@
 import numpy as np
 
 from experiments import reviews
-from experiments.beyond import watch
-from experiments.beyond.problem import Problem
 from experiments.common import results
 from experiments.common.study import study_of
 from experiments.report.folders import search
@@ -61,51 +59,6 @@ def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
     rows["path_norms"] = 3 * rows["path_log_times"] * wiggle
     rows["path_errors"] = 2 / rows["path_norms"]
     store.write_chunk(folder, 0, rows)
-    return folder
-
-
-def invent_watch(folder, *, dims=(100.0, 1e6), steps=(10.0, 1000.0), points=40):
-    """Trajectories of four runs with 64 tokens; in the last one a class comes back."""
-    settings = watch.Settings(
-        problem=Problem(20, 4, 2, 8), dims=dims, step_sizes=steps, out=folder
-    )
-    cells = [(dim, step) for dim in dims for step in steps]
-    times = np.geomspace(0.05, 1e5, points)
-    classes = np.repeat([1, -1, 0], [8, 8, 48])
-    scores = times[:, None] ** 1.1 * (np.abs(classes) + 0.01 * np.arange(64))
-    held = np.clip(times / 10, 0.1, 1.0)
-    lost = np.where((times > 5) & (times < 20), 0.0, held)
-    weights = np.zeros((points, 6, 4))
-    weights[:, :, 0] = held[:, None]
-    weights[:, :, 1:] = ((1 - held) / 3)[:, None, None]
-    each = {
-        "log_times": times,
-        "scores": scores,
-        "norms": 1 + 3 * times,
-        "weights": weights,
-        "values": 2.0 * classes,
-        "classes": classes,
-        "positive": held,
-        "shown_tokens": np.array([[place % 16, 16, 17, 18] for place in range(6)]),
-        "shown_counts": np.ones((6, 4), int),
-        "shown_labels": np.array([1, 1, 1, -1, -1, -1]),
-    }
-    arrays = {name: np.stack([value] * len(cells)) for name, value in each.items()}
-    arrays["negative"] = np.stack([held] * (len(cells) - 1) + [lost])
-    arrays["dims"], arrays["step_sizes"] = np.array(cells).T
-    listed = [
-        {
-            "dim": dim,
-            "step_size": step,
-            "status": "REACHED",
-            "cls_norm": 3e5,
-            "log_time": 1e5,
-            "capture": {},
-        }
-        for dim, step in cells
-    ]
-    listed[-1]["capture"] = {"class": "positive", "first": 9.0, "last": 19.0}
-    results.write(folder, settings=settings, results={"cells": listed}, arrays=arrays)
     return folder
 
 

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments.benchmarks import flow
-from experiments.beyond import phases, rates, watch
+from experiments.benchmarks import max_margin
+from experiments.beyond import phases, selection
 from experiments.common import edges, results, style
 from experiments.common.palette import EDGES
-from experiments.common.style import drawn, subplots
+from experiments.common.style import draw_in_style, subplots
 from experiments.figures.__main__ import main as draw_folder
 from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
-from experiments.text import training
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import invent_sweep, rewrite
@@ -35,7 +34,7 @@ def lines(axes, style):
 @pytest.mark.parametrize("draw", BOTH)
 def test_a_curve_stands_beside_the_law_of_its_own_solution(sweep, draw):
     """‖p_mm‖ log t for the norm, the constant over ‖p‖ for the direction."""
-    (axes,) = drawn(draw, sweep).axes
+    (axes,) = draw_in_style(draw, sweep).axes
     run = next(figures.examples(sweep))
     kept = (run.path_norms > 1).values | (draw is draw_growth)
     times, norms = run.path_log_times.values[kept], run.path_norms.values[kept]
@@ -67,11 +66,11 @@ def test_examples_are_certified_runs_alone(tmp_path):
     assert [run.seed.item() for run in shown] == [3, 3]
     assert all("seed 3" in figures.described(run) for run in shown)
     rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
-    assert drawn(draw_growth, store.load(folder)) is None
+    assert draw_in_style(draw_growth, store.load(folder)) is None
 
 
 def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
-    (axes,) = drawn(draw_lemma, sweep).axes
+    (axes,) = draw_in_style(draw_lemma, sweep).axes
     median, line = axes.get_lines()
     error = sweep.alignment_error.isel(step_size=0).squeeze()
     wanted = np.median(error.transpose("dim", "seed").values, axis=1)
@@ -104,7 +103,7 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
     monkeypatch.setattr(
         figures, "predicted", lambda grid: edges.Predicted(found_edges, "so")
     )
-    figure = drawn(figures.draw_phases, found)
+    figure = draw_in_style(figures.draw_phases, found)
     there = {line.get_linestyle(): line for line in figure.axes[0].get_lines()}
     assert len(there) == 3 and len(figure.axes[0].get_lines()) == 6
     said = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -113,37 +112,6 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
         assert (f"predicted: {EDGES[name][1]}" in said) == (name != "capture")
     assert np.isnan(there["--"].get_ydata()).tolist() == [True, False, False]
     assert figure.axes[0].get_title("left") == "so"
-
-
-def record(solver, gamma, seconds, error):
-    return {
-        "solver": solver,
-        "gamma": gamma,
-        "seconds": seconds,
-        "direction_error": error,
-    }
-
-
-def test_a_rival_has_one_colour_and_a_gamma_one_mark():
-    records = [
-        record(solver, gamma, place + gamma, 10.0 ** -(place + 1))
-        for place, solver in enumerate(("jaxselect", "scipy BDF"))
-        for gamma in (0.1, 0.8)
-    ]
-    figure = drawn(flow.draw, results.Finished({}, {"small": records}, {}, {}))
-    (axes,) = figure.axes
-    seen = [
-        (line.get_color(), line.get_marker(), line.get_xdata()[0], line.get_ydata()[0])
-        for line in axes.get_lines()
-    ]
-    assert [(x, y) for _, _, x, y in seen] == [
-        (one["seconds"], one["direction_error"]) for one in records
-    ]
-    assert [colour for colour, *_ in seen] == ["C0", "C0", "C1", "C1"]
-    assert [mark for _, mark, *_ in seen] == ["o", "s", "o", "s"]
-    assert not axes.texts
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["jaxselect", "scipy BDF", "γ = 0.1", "γ = 0.8"]
 
 
 def test_measured_edges_are_drawn_at_predicted_times_ratio():
@@ -172,25 +140,12 @@ def test_words_are_drawn_at_their_columns_and_means_where_words_are():
     np.testing.assert_allclose(means.get_ydata()[shown], [2.0, 6.0])
 
 
-def test_every_model_has_a_row_with_its_values_and_its_scores():
-    rng = np.random.default_rng(0)
-    names = ("values a", "scores a", "values b", "scores b")
-    arrays = {name: rng.normal(size=30) for name in names}
-    arrays["posterior_difference"] = np.linspace(-1, 1, 30)
-    figure = drawn(training.draw, results.Finished({}, {}, arrays, {}))
-    for axes, name in zip(figure.axes, names, strict=True):
-        np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), arrays[name])
-        model = name.partition(" ")[2]
-        label = "E·v" if name.startswith("values") else "E·p"
-        assert axes.get_ylabel() == f"{label}, {model}"
-
-
 def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
     def one_of(name):
         figure, axes = subplots(figsize=(4, 3))
         axes.plot([0, 1], [1, 2], "ko--", label="<b>&")
         axes.legend(frameon=True, facecolor="white", framealpha=1.0)
-        return style.element(figure, name, 'over "time" & <d>')
+        return style.to_svg(figure, name, 'over "time" & <d>')
 
     one, other = one_of("one"), one_of("other")
     names = [re.findall(r' id="([^"]*)"', text) for text in (one, other)]
@@ -209,17 +164,6 @@ def test_a_figure_in_a_page_has_its_ink_and_shares_no_name_with_another():
 XLINK = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
 
 
-def test_words_of_a_page_weigh_little():
-    """Dots are a picture; the rest stays lines and text."""
-    rng = np.random.default_rng(0)
-    figure, axes = subplots(figsize=(4, 3))
-    across = rng.uniform(-1, 1, 20_000)
-    style.cloud(axes, across, across + rng.normal(size=len(across)), "E·v")
-    text = style.element(figure, "words", "words")
-    assert len(text) < 300_000
-    assert "E·v" in text and text.count("<image") == 1
-
-
 def test_a_data_set_of_one_cell_has_no_map():
     one = xr.Dataset(coords={"dim": [1.0], "step_size": [1.0, 2.0]})
     assert figures.draw_phases(one) is None
@@ -227,18 +171,18 @@ def test_a_data_set_of_one_cell_has_no_map():
 
 def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypatch):
     arrays = {f"{name}_{axis}": np.arange(3.0) for name in "ab" for axis in "xy"}
-    for study in (rates, watch):
+    for study in (selection, max_margin):
         name = study.__name__.rpartition(".")[2]
-        settings = study.PRESETS["smoke"]
+        settings = next(iter(study.PRESETS.values()))
         results.write(tmp_path / name, settings=settings, results={}, arrays=arrays)
     seen = []
     monkeypatch.setattr(
-        rates.main,
+        selection.main,
         "draw",
         lambda found: seen.append(found) or subplots(figsize=(4, 3))[0],
     )
-    assert draw_folder([str(tmp_path / "rates")]) == 0
+    assert draw_folder([str(tmp_path / "selection")]) == 0
     assert sorted(seen[0].arrays) == sorted(arrays)
-    assert (tmp_path / "rates" / "rates.png").exists()
-    assert draw_folder([str(tmp_path / "watch")]) == 2
-    assert draw_folder([str(tmp_path / "rates"), "--only", "lemma"]) == 2
+    assert (tmp_path / "selection" / "selection.png").exists()
+    assert draw_folder([str(tmp_path / "max_margin")]) == 2
+    assert draw_folder([str(tmp_path / "selection"), "--only", "lemma"]) == 2

@@ -1,4 +1,4 @@
-"""The parts of the joint study with E fixed, against closed forms.
+"""The part of the joint study with E fixed, against closed forms.
 
 Source: mathematics, section 3h.
 """
@@ -8,10 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.beyond import (
-    _key_query,
-    _trained_head,
-)
+from experiments.beyond import _trained_head
 from experiments.beyond._trained_head import Heading, classify, heading, relaxed
 from experiments.beyond.problem import Problem
 from jaxselect.data.corpus import from_sequences
@@ -137,35 +134,6 @@ def test_v_needs_every_sequence_up_to_the_step_size_foretold(share, needed):
     active = np.asarray(solution.active)
     active = active[:-1, -1] | active[-1, :-1]
     assert bool(active[:6].all()) is needed
-
-
-def test_a_matrix_is_integrated_as_the_formula_says(monkeypatch):
-    """The identity holds: of a W off by a ten-millionth it says just that."""
-    direct = _key_query.direct
-
-    def off(after, corpus, start, until_log_time):
-        there = direct(after, corpus, start, until_log_time)
-        return there - 1e-7 * (there - start)
-
-    monkeypatch.setattr(_key_query, "direct", off)
-    after, bags = two_bags(np.eye(3), query=0.5)
-    start = np.random.default_rng(2).normal(size=(3, 3))
-    marks = np.geomspace(4.0, 1e3, 4)
-    found = jax.jit(_key_query.compare_flows)(after, bags, start, marks)
-    assert found["reached"] and found["predicted"]
-    np.testing.assert_allclose(found["identity"], 1e-7, rtol=1e-2)
-    product = found["errors"] * found["norms"]
-    np.testing.assert_allclose(product[-1], found["constant"], rtol=1e-4)
-    one = {name: np.asarray(value)[None] for name, value in found.items()}
-    for change, holds, predicted in (
-        ({}, 1, 1),
-        ({"identity": np.array([2e-6])}, 0, 1),
-        ({"identity": np.array([np.nan])}, 0, 1),
-        ({"reached": np.array([False])}, 1, 0),
-        ({"predicted": np.array([False])}, 1, 0),
-    ):
-        shown = _key_query.summary(one | change, 1e-6)
-        assert (shown["identity_holds"], shown["predicted"]) == (holds, predicted)
 
 
 def test_shares_are_over_certified_draws():

@@ -123,7 +123,7 @@ def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
     code = f"""
 import dataclasses, pathlib, threading
 from experiments.common import devices
-from experiments.sweep import kept
+from experiments.sweep import job as jobs
 from jaxselect.sweep import launch
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store, run as sweep
@@ -142,7 +142,7 @@ found = launch.jax.local_devices()
 assert len(found) == 4
 store.prepare(folder, described)
 pending = list(range(len(sweep.plan(grid, 1))))
-job = kept.Kept(grid, 1, False, folder)
+job = jobs.ConfiguredJob(grid, 1, False, folder)
 done = list(launch.on_devices(job, pending, threading.Event(), found))
 assert len(done) == {CHUNKS}
 """

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 
 import jax
@@ -13,35 +12,33 @@ from pyarrow import parquet
 from scipy.stats import spearmanr
 
 from experiments.benchmarks import networks as benchmark
-from experiments.common.results import read
+from experiments.common.claims import Verdict
+from experiments.common.results import Finished, read
 from experiments.networks import data as network_data
 from experiments.networks import protocol
-from experiments.networks import study as networks
-from experiments.networks.study import DATA, TABLES
-from experiments.paper._tables import published
+from experiments.paper import _network, classes, key_query
+from experiments.paper._tables import TABLES, published
 from experiments.text import data as review_data
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
 
 SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
 
 
-@pytest.mark.parametrize("name", ["two_layer_key_query", "stars"])
-def test_a_study_finds_the_tokens_that_matter(name, tmp_path, monkeypatch, capsys):
-    """On invented tokens E·v orders the classes, and the results lie on disk."""
+@pytest.mark.parametrize("item", [key_query, classes])
+def test_a_network_finds_the_tokens_that_matter(item, monkeypatch):
+    """On invented tokens E·v orders the classes."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    chosen = networks.PRESETS[name]
-    settings = dataclasses.replace(chosen, **SMALL, preset=name, out=tmp_path)
-    if name == "stars":
+    chosen = next(iter(item.PRESETS.values()))
+    usual = {"query_rate": None, "head_rate": None, "matrix_rate": None}
+    settings = dataclasses.replace(chosen, **SMALL, **usual, query_length=None)
+    if item is classes:
         settings = dataclasses.replace(settings, classes=3)
-    results = networks.main(settings)
-    described = json.loads((tmp_path / "results.json").read_text())
-    assert described["results"]["one_step"] == results["one_step"]
-    assert (tmp_path / "networks.png").stat().st_size > 0
-    assert results["one_step"]["correlation"] > 0.8
-    check_shown(tmp_path)
-    columns = read(tmp_path).arrays
-    if name == "stars":
+    results: dict = {}
+    columns = _network.run(settings, results, item.TABLE)
+    assert results["published"] is False and results["test_accuracy"] > 0.6
+    if item is classes:
         for k in range(3):
             values = columns[f"values {k}"]
             own = values[8 * k : 8 * k + 8]
@@ -64,7 +61,7 @@ def test_classes_are_read_from_the_data_and_one_may_be_left_out(tmp_path, monkey
     monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
     marks = ["good", "bad", "fair"] * 8
     path = stars(tmp_path / "stars.parquet", marks)
-    source = review_data.Source(path, path)
+    source = Source(path, path)
     take = functools.partial(network_data.take, source, seed=0)
     data = take(classes=None, drop=None)
     assert (data.classes, data.names) == (3, ("bad", "fair", "good"))
@@ -109,18 +106,19 @@ def test_published_columns_have_their_shape(name):
             assert rising > 0.6 and abs(even) < 0.75 < 0.8
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_stand_beside_the_data_and_classes_they_are_of(name):
-    data, classes = DATA[name]
-    columns = {column: np.linspace(-1, 1, 50) for column in TABLES[name]}
-
-    def compare(data, classes):
-        across = np.linspace(-1, 1, 50)[:, None] * np.ones(classes)
-        return networks.compare(name, data, columns, across, across)
-
-    assert list(compare(data, classes)) == list(TABLES[name])
-    for other in ((data, classes + 1), (None, classes), ("ag_news_subset", classes)):
-        assert compare(*other) == {}
+def test_tables_of_classes_are_stretched_to_our_range_of_frequencies():
+    """Words on the published means, their frequencies three times as far apart."""
+    theirs = published(classes.TABLE)
+    arrays: dict = {name: means for name, (_, means) in theirs.items()}
+    arrays |= {f"x {name}": 3 * centres for name, (centres, _) in theirs.items()}
+    found = Finished({}, {"published": True, "vocabulary": 9}, arrays, {})
+    for table in classes.tables_of(found).values():
+        assert table["ratio"] == pytest.approx(1) and table["close"].all()
+    assert classes.four_classes(found).verdict is Verdict.AGREES
+    arrays["values 1"] = 2 * arrays["values 1"]
+    assert classes.four_classes(found).verdict is Verdict.IN_PART
+    other = found._replace(results={"published": False})
+    assert classes.four_classes(other).verdict is Verdict.OPEN
 
 
 def test_the_rival_computes_the_same_gradient(tmp_path, request):
@@ -173,7 +171,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path):
 def test_a_parameter_moves_at_its_own_rate():
     """Adam's first step is its rate, whatever the gradient."""
     names = ("embeddings", "cls", "heads", "product_1", "product_2")
-    rule = networks.adam(0.1, cls=0.2, heads=0.0, product=0.3)
+    rule = _network.adam(0.1, cls=0.2, heads=0.0, product=0.3)
     here = {"params": {name: np.ones(2, np.float32) for name in names}}
     with jax.numpy_dtype_promotion("standard"):
         moved, _ = rule.update(here, rule.init(here), here)
@@ -183,5 +181,5 @@ def test_a_parameter_moves_at_its_own_rate():
 
 def test_a_query_of_another_length_keeps_its_direction():
     begin = {"params": {"cls": np.array([3.0, 4.0]), "heads": np.ones(2)}}
-    found = networks.with_query(begin, 10.0)["params"]
+    found = _network.with_query(begin, 10.0)["params"]
     assert found["cls"].tolist() == [6.0, 8.0] and found["heads"].tolist() == [1, 1]

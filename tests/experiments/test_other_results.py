@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.text import data as review_data
+from experiments.text.source import Source
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import description, fingerprint, sources
@@ -88,7 +89,7 @@ def test_cached_bags_depend_on_all_that_shapes_them(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"text,label\n{name},1\n")
     (tmp_path / "again.csv").write_text("text,label\none,1\n")
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    source = review_data.Source(train=one, test=two)
+    source = Source(train=one, test=two)
     keys = {review_data._key(source)}
     for changed in (
         {"train": two},

@@ -16,8 +16,8 @@ from experiments.paper.document import document
 from experiments.paper.page import page
 from experiments.paper.rows import Item, Row, items, study
 from experiments.paper.study import PRESETS, is_there, run, settings_of
-from experiments.report.folders import Found, search
-from experiments.text.data import Source
+from experiments.report.folders import ResultFolder, search
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, alignments, start
 
@@ -233,7 +233,9 @@ def test_the_document_holds_no_other_data_than_it_may(tmp_path):
         for data in ("imdb_reviews", "yelp_review_full", "reviews")
     ]
     other = {"source": {"train": "yelp.parquet", "named": None, "dataset": None}}
-    result = Found(tmp_path, "paper.figure_3", Finished(other, {}, {}, {}), "", "")
+    result = ResultFolder(
+        tmp_path, "paper.figure_3", Finished(other, {}, {}, {}), "", ""
+    )
     path = tmp_path / "docs" / "paper.md"
     item = Item("figure_3", "Figure 3", rows, [result])
     assert list(document([item], path)) == [path]

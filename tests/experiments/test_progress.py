@@ -1,4 +1,4 @@
-"""The time left, on a terminal and nowhere else; what will be written where."""
+"""The time left, on a terminal and nowhere else."""
 
 import io
 
@@ -19,7 +19,7 @@ def shown(monkeypatch, stream):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", stream)
-    with progress.watched("training", 8) as advance:
+    with progress.progress_bar("training", 8) as advance:
         for step in (0, 3, 5):
             advance(step)
     return stream.getvalue()
@@ -48,11 +48,3 @@ def test_a_log_shows_now_and_then_how_far_a_sweep_is(
     assert all(f"{8 * n} of 24 runs" in line for n, line in enumerate(said, 2))
     for n, line in enumerate(said, 2):
         assert line.endswith(f" s left: {8 * n} selected all")
-
-
-def test_a_study_says_what_it_will_write_where(capsys, tmp_path):
-    progress.announce(tmp_path, True)
-    progress.announce(tmp_path)
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith(f"results.json, arrays.npz and a figure into {tmp_path}")
-    assert "figure" not in second

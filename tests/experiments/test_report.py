@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import flow, max_margin
-from experiments.beyond import joint, rates, step_size, watch
+from experiments.beyond import joint, selection
 from experiments.common import console, results
 from experiments.common.claims import Verdict
-from experiments.common.flags import spelled
+from experiments.common.flags import to_flags
 from experiments.paper import theorem_4_3
 from experiments.report.folders import best, search
 from experiments.report.page import page
@@ -19,7 +19,6 @@ from experiments.report.phases import diagram
 from experiments.report.sections import rows
 from experiments.report.study import Settings, report
 from experiments.report.uncertified import uncertified
-from experiments.report.watch import watched
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
 from jaxselect.margin.certificate import TrialStatus
@@ -30,7 +29,6 @@ from tests.experiments.invented_results import (
     STEPS,
     check_shown,
     invent_sweep,
-    invent_watch,
     rewrite,
 )
 
@@ -88,19 +86,19 @@ def test_the_page_counts_what_the_sweep_holds(folder):
 
 
 def preset(name):
-    """Settings of a study of rates, as the command line makes them."""
-    return dataclasses.replace(rates.PRESETS[name], preset=name)
+    """Settings of a study, as the command line makes them."""
+    return dataclasses.replace(selection.PRESETS[name], preset=name)
 
 
 def test_a_smoke_run_decides_nothing(tmp_path):
-    good = {"exponent_norm": -1.0, "constant_largest_deviation": 1e-9}
-    good |= {"predicted": 2, "seeds": 2}
+    row = {"selected": 2, "captured": 1, "runs": 3, "sure": 1}
+    good = {"rows": [row | {"excluded": 0, "captured_sure": 0}]}
     verdicts = {}
     for name in ("full", "smoke"):
         results.write(tmp_path / name, settings=preset(name), results=good)
         listed = rows(search([tmp_path / name]))
         (verdicts[name],) = {row.measured.verdict for row in listed}
-    assert verdicts == {"full": Verdict.HOLDS, "smoke": Verdict.OPEN}
+    assert verdicts == {"full": Verdict.AGREES, "smoke": Verdict.OPEN}
 
 
 def test_a_statement_of_the_paper_is_listed_once(folder, tmp_path):
@@ -113,45 +111,6 @@ def test_a_statement_of_the_paper_is_listed_once(folder, tmp_path):
     assert not {*theorem_4_3.CLAIMS} & {*both}
     alone = [row.claim for row in rows(search([item.out]))]
     assert alone == [*theorem_4_3.CLAIMS]
-
-
-OTHER_TOKENS = [
-    {"sequences": [40]},
-    {"length": [5]},
-    {"relevant": [3]},
-    {"irrelevant": [9]},
-    {"sequences": [20, 40]},
-    {"family": "independent"},
-    {"per_sequence": [2]},
-    {"purity": [0.9]},
-    {"irrelevant_share": [0.5]},
-    {"until_norm": 1e5},
-    {"precision": "float32"},
-]
-
-
-def test_what_is_watched_has_the_verdict_of_the_sweep(tmp_path):
-    def codes(rows):
-        return (3 * rows["lane"] + 1) % 9
-
-    rewrite(invent_sweep(tmp_path / "sweep"), status=codes)
-    results_of = store.load(tmp_path / "sweep").status
-    invent_watch(tmp_path / "watch", dims=(100.0, 1e6), steps=(1.0, 10.0, 1000.0))
-    listed = watched(search([tmp_path])).data["cells"]
-    for cell in listed:
-        there = cell["step"] != 10
-        at = {"dim": cell["dim"], "step_size": cell["step"], "seed": 0}
-        wanted = TrialStatus(results_of.sel(at).item()).name if there else ""
-        assert cell["status"] == wanted
-    # Another problem's sweep says nothing of these runs.
-    grid = store.describe(tmp_path / "sweep")["grid"]
-    for other in OTHER_TOKENS:
-        describe(tmp_path / "sweep", grid=grid | other)
-        listed = watched(search([tmp_path])).data["cells"]
-        assert {cell["status"] for cell in listed} == {""}, other
-    describe(tmp_path / "sweep", grid=grid)
-    listed = watched(search([tmp_path])).data["cells"]
-    assert {cell["status"] for cell in listed} != {""}
 
 
 def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
@@ -178,7 +137,7 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "beyond.rates").folder == tmp_path / "b-full"
+    assert best(found, "beyond.selection").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
     assert best(found, "beyond.joint") is None
 
@@ -278,10 +237,8 @@ def test_the_page_asks_for_nothing_outside(folder):
 
 
 ALTERED = {
-    "rates": (rates.main, rates.PRESETS, {"seeds": 5, "dim": 65536.0}),
+    "selection": (selection.main, selection.PRESETS, {"seeds": 5, "largest": 65536.0}),
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
-    "watch": (watch.main, watch.PRESETS, {"dims": (7.0, 1e6), "seed": 3}),
-    "step size": (step_size.main, step_size.PRESETS, {"dims": (64.0,)}),
 }
 
 
@@ -305,6 +262,6 @@ def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
     words = results.shlex.split(found.command)[3:]
     made = console.parse(sweep_study, sweep_settings.PRESETS, words)
     assert made.out == folder
-    plain = results.plain(made.grid.described())
+    plain = results.to_json(made.grid.described())
     assert plain == {**plain, **found.content.attrs["grid"]}
-    assert spelled({"resume": True}, {"resume": True}) == []
+    assert to_flags({"resume": True}, {"resume": True}) == []

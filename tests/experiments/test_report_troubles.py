@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.beyond import rates
+from experiments.beyond import selection
 from experiments.common import results
 from experiments.report.folders import search
 from experiments.report.page import page
@@ -135,7 +135,7 @@ def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path, kind)
 def test_text_of_others_stays_text(folder, tmp_path):
     plain = Reader(page(search([folder])))
     for nasty in NASTY.values():
-        preset = dataclasses.replace(rates.PRESETS["smoke"], preset=nasty)
+        preset = dataclasses.replace(selection.PRESETS["smoke"], preset=nasty)
         place = tmp_path / nasty.replace("/", "∕")[:100]
         settings = dataclasses.replace(preset, out=Path(nasty))
         results.write(place, settings=settings, results={nasty: nasty})

@@ -18,6 +18,7 @@ from experiments.common.results import read
 from experiments.figures import __main__ as figures
 from experiments.text import data as review_data
 from experiments.text import fitting
+from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.text.invented import invent_reviews
 from tests.experiments.test_console import ended
@@ -122,7 +123,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
     monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
-    source = review_data.Source(files / "train.parquet", files / "test.parquet")
+    source = Source(files / "train.parquet", files / "test.parquet")
     first, facts = review_data.load(source)
     monkeypatch.setattr(review_data, "_count", None)
     second, same = review_data.load(source)
@@ -134,7 +135,7 @@ def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
             jax.tree.map(
                 np.testing.assert_array_equal, getattr(one, side), getattr(other, side)
             )
-    fewer = review_data.Source(source.train, source.test, max_size=20)
+    fewer = Source(source.train, source.test, max_size=20)
     with pytest.raises(TypeError):  # other settings are counted again
         review_data.load(fewer)
 
@@ -151,19 +152,19 @@ def test_labels_that_are_words_are_mapped_said_and_kept(tmp_path, monkeypatch, c
     train = rows(tmp_path / "train.parquet", ["spam", "ham"] * 10)
     test = rows(tmp_path / "test.parquet", ["spam"] * 3)
     for _ in ("counted", "kept"):
-        splits, facts = review_data.load(review_data.Source(train, test))
+        splits, facts = review_data.load(Source(train, test))
         assert facts["labels"] == {"ham": -1, "spam": 1}
         assert "labels: ham → -1, spam → 1\n" in capsys.readouterr().err
         assert splits.test.labels.tolist() == [1, 1, 1]
     rows(test, ["eggs"])
     with pytest.raises(BadInput, match="'eggs'; wanted one of 'ham', 'spam'"):
-        review_data.load(review_data.Source(train, test))
+        review_data.load(Source(train, test))
 
 
 @pytest.mark.parametrize(
     ("marks", "message"),
     [
-        (list("abc") * 9, r"3 classes, 'a', 'b', 'c': wanted two.*--preset stars"),
+        (list("abc") * 9, r"3 classes, 'a', 'b', 'c': wanted two.*paper.classes"),
         ([1] * 20, "every training review of .* has the same label"),
     ],
 )
@@ -171,12 +172,12 @@ def test_labels_that_one_head_cannot_tell_apart(tmp_path, monkeypatch, marks, me
     monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
     path = rows(tmp_path / "train.parquet", marks)
     with pytest.raises(BadInput, match=message):
-        review_data.load(review_data.Source(path, path))
+        review_data.load(Source(path, path))
 
 
 def test_damaged_bags_are_counted_again(files, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
-    source = review_data.Source(files / "train.parquet", files / "test.parquet")
+    source = Source(files / "train.parquet", files / "test.parquet")
     _, facts = review_data.load(source)
     (path,) = (tmp_path / "cache").iterdir()
     whole = path.read_bytes()
@@ -199,7 +200,7 @@ def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     table = pa.table({"text": texts, "label": [0, 1] * 20})
     parquet.write_table(table, tmp_path / "all.parquet")
     path = tmp_path / "all.parquet"
-    splits, _ = review_data.load(review_data.Source(path, path, min_count=1))
+    splits, _ = review_data.load(Source(path, path, min_count=1))
     assert len(splits.words) == 1 + len(splits.train.labels) == 37
 
 
@@ -210,9 +211,7 @@ def test_a_figure_says_what_is_missing(tmp_path, capsys):
 
 
 def test_each_split_is_read_from_its_own_file(files):
-    source = review_data.Source(
-        train=files / "train.parquet", test=files / "test.parquet"
-    )
+    source = Source(train=files / "train.parquet", test=files / "test.parquet")
     train, test = review_data.read(source)
     for split, name in ((train, "train"), (test, "test")):
         kept = parquet.read_table(files / f"{name}.parquet")
@@ -221,7 +220,7 @@ def test_each_split_is_read_from_its_own_file(files):
             x == 1 for x in kept["label"].to_pylist()
         ]
     assert train.texts != test.texts
-    invented = review_data.read(review_data.Source(invented=20))
+    invented = review_data.read(Source(invented=20))
     assert invented[0].texts != invented[1].texts
 
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 from experiments.common import study
 from experiments.common.results import read
+from experiments.paper import _reviews, random_embeddings
 from experiments.report.folders import search
-from experiments.text import data, training
+from experiments.text import data
 from tests.experiments.test_console import ended
 
 
@@ -23,13 +24,13 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, 
     old = tmp_path / "figure.png"
     old.write_text("of a run before")
     flags = ["--preset", "smoke", "--out", tmp_path]
-    assert ended(training.main, flags, training.PRESETS) == 130
+    assert ended(random_embeddings.main, flags, random_embeddings.PRESETS) == 130
     assert "what was finished is on disk" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
 
 
 def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
-    """Two models of four or more are trained when the signal comes."""
+    """Two models of three are trained when the signal comes."""
     trained = []
 
     def fit(begin, splits, run, advance):
@@ -41,14 +42,14 @@ def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
         state.best_accuracy = 0.5
         return state, "finished"
 
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(_reviews, "fit", fit)
     monkeypatch.setattr(study, "configure", lambda precision: None)
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     out = tmp_path / "out"
     arguments = ["--preset", "smoke", "--dim", 8, "--out", out]
-    assert ended(training.main, arguments, training.PRESETS) == 130
+    assert ended(random_embeddings.main, arguments, random_embeddings.PRESETS) == 130
     found = read(out / "stopped")
-    assert [*found.results["models"]] == [*training.MODELS][:2]
+    assert [*found.results["models"]] == ["together", "random"]
     assert found.settings["dim"] == 8
     # Nobody takes a part for the whole.
     assert [path.name for path in out.iterdir()] == ["stopped"]

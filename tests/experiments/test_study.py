@@ -94,10 +94,9 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("beyond.step_size", {"smallest": 2e4}),
-        ("beyond.discrete", {"largest": 0.01}),
+        ("beyond.descent", {"largest": 0.01}),
         ("beyond.phases", {"later_norm": 10.0}),
-        ("beyond.rates", {"problem": {"sequences": 3}}),
+        ("beyond.selection", {"problem": {"sequences": 3}}),
     ],
     ids=str,
 )

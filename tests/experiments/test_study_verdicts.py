@@ -9,23 +9,16 @@ from experiments.beyond import (
     peers,
     phases,
     purity,
-    rates,
     selection,
-    step_size,
-    watch,
 )
 from experiments.beyond import (
-    discrete as steps,
-)
-from experiments.beyond import (
-    influence as tokens,
+    descent as steps,
 )
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import flow as text_flow
 from jaxselect.checks import BadInput
-from jaxselect.flow.cls import FlowStatus
 from jaxselect.sparse.end import End
 
 HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
@@ -35,20 +28,6 @@ NAN = float("nan")
 
 def study(results, arrays=None):
     return Finished({}, results, arrays or {}, {})
-
-
-def exponents(**changes):
-    found = {"constant_largest_deviation": 1e-9, "exponent_norm": -1.0}
-    found |= {"predicted": 16, "seeds": 16} | changes
-    return rates.exponents(study(found))
-
-
-def optima(ratio, number=1):
-    """One dimension as good as the grid, and some by a ratio of log-times."""
-    cells = [{"log_time_descent": 1.0, "log_time_grid": 1.0}]
-    cells += [{"log_time_descent": ratio, "log_time_grid": 1.0}] * number
-    each = {"step_size_descent": 1.0, "dim": 64.0}
-    return study({"optima": [cell | each for cell in cells], "cost_share": 0.1})
 
 
 def head(**counts):
@@ -65,31 +44,10 @@ def nothing_frozen(*ratios):
     return joint.nothing_frozen(study({"laws": rows}))
 
 
-def watched(*cells):
-    """Cells as (d, log-time until which a capture lasted, status)."""
-    listed = [
-        {
-            "dim": dim,
-            "step_size": 1.0,
-            "status": status,
-            "log_time": 10.0,
-            "cls_norm": 1e6,
-            "capture": {"class": "positive", "first": 1.0, "last": last},
-        }
-        for dim, last, status in cells
-    ]
-    return watch.passing_capture(study({"cells": listed}))
-
-
 def edges(within, number=4):
     part = {"edges": number, "within": within, "least": 0.9, "most": 1.1}
     none = {"edges": 0, "within": NAN, "least": NAN, "most": NAN}
     return phases.foretold(study({"summary": {"one": part, "two": none}}))
-
-
-def influence(rank):
-    row = {"rank_correlation": rank, "relative_error": 0.1}
-    return tokens.foresees(study({"token_0.1": row}, {"token_turn": [1.0]}))
 
 
 def discrete(*ratios):
@@ -134,11 +92,6 @@ def decided(captured):
     return selection.decided(study({"rows": [row]}))
 
 
-def matrix(good):
-    row = {"identity_holds": good, "identity_largest": 0.0, "draws": 4}
-    return joint.behind_matrix(study({"matrix": row}))
-
-
 def lemma_on_text(exponent):
     found = {"exponent": exponent, "exponent_plain_counts": 0.0, "errors": [1.0, 0.5]}
     return text_lemma.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
@@ -155,23 +108,6 @@ def end(status):
 
 
 TABLES = [
-    (lambda: exponents(), HOLDS),
-    (lambda: exponents(exponent_norm=-1.019), HOLDS),
-    (lambda: exponents(exponent_norm=-1.021), FAILS),
-    (lambda: exponents(exponent_norm=-0.979), FAILS),
-    (lambda: exponents(constant_largest_deviation=0.0099), HOLDS),
-    (lambda: exponents(constant_largest_deviation=0.0101), FAILS),
-    (lambda: exponents(predicted=1), IN_PART),
-    (lambda: exponents(predicted=0), FAILS),
-    (lambda: exponents(predicted=0, exponent_norm=NAN), OPEN),
-    (lambda: exponents(constant_largest_deviation=NAN), OPEN),
-    (lambda: step_size.descent(optima(1.0)), AGREES),
-    (lambda: step_size.descent(optima(0.9)), AGREES),
-    (lambda: step_size.descent(optima(1.0001)), IN_PART),
-    (lambda: step_size.descent(optima(NAN)), IN_PART),
-    (lambda: influence(0.91), AGREES),
-    (lambda: influence(0.89), FAILS),
-    (lambda: influence(NAN), OPEN),
     (lambda: discrete(1.09, 0.91), AGREES),
     (lambda: discrete(1.11, 1.09), IN_PART),
     (lambda: discrete(1.11, NAN), FAILS),
@@ -204,15 +140,6 @@ TABLES = [
     (lambda: nothing_frozen(0.949), FAILS),
     (lambda: nothing_frozen(NAN), OPEN),
     (lambda: joint.nothing_frozen(study({})), OPEN),
-    (lambda: joint.behind_matrix(study({})), OPEN),
-    (lambda: matrix(4), AGREES),
-    (lambda: matrix(3), IN_PART),
-    (lambda: matrix(0), FAILS),
-    (lambda: watched((1e6, 4.9, "REACHED"), (1e2, 9.0, "REACHED")), AGREES),
-    (lambda: watched((1e6, 5.1, "REACHED"), (1e2, 9.0, "REACHED")), OPEN),
-    (lambda: watched((1e6, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), IN_PART),
-    (lambda: watched((1e6, 4.9, "TIES_UNPROVED")), OPEN),
-    (lambda: watched((1e2, 4.9, "REACHED"), (1e6, 9.0, "REACHED")), FAILS),
     (lambda: edges(1.0), AGREES),
     (lambda: edges(0.75), IN_PART),
     (lambda: edges(0.0), FAILS),
@@ -243,7 +170,6 @@ def test_a_table_has_its_verdict(number):
     [
         lambda: end("NOT_YET"),
         lambda: head(UNCHANGED=3, UNHEARD_OF=1),
-        lambda: watched((1e6, 4.9, "UNHEARD_OF")),
     ],
 )
 def test_a_status_that_is_not_known_is_an_error(decide):
@@ -256,7 +182,6 @@ def test_a_status_that_is_not_known_is_an_error(decide):
     [
         (text_flow.ENDS, End),
         (joint.HEADINGS, _trained_head.Heading),
-        (watch.FLOWS, FlowStatus),
     ],
 )
 def test_every_status_that_may_come_is_known(known, statuses):

@@ -1,15 +1,16 @@
 """Summaries counted by hand, and statistics that say how sure they are."""
 
-import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.collections import PatchCollection
 
-from experiments.common.palette import STATUS
 from experiments.common.runs import CERTIFIED, SELECTING, lemma_fit
-from experiments.common.statistics import beside, binned, bootstrap, fitted_exponent
-from experiments.common.style import drawn
+from experiments.common.statistics import (
+    binned,
+    bootstrap,
+    compare_bins,
+    fitted_exponent,
+)
 from experiments.sweep import figures
 from experiments.sweep.summary import describe, summarise, wasted_work
 from jaxselect.margin.certificate import TrialStatus
@@ -158,34 +159,6 @@ def test_a_cell_is_cut_by_the_shares_of_all_its_runs():
         assert share.tolist() == half.get(name, [[0, 0], [0, 0]]), name
 
 
-def test_the_strips_of_a_cell_fill_it_in_the_colours_of_their_statuses():
-    found = results([ALL, LEFT, UNRESOLVED, NONE, ALL, TIES_UNPROVED, MISSING, ALL])
-    found.attrs["grid"] = {"family": "classes"}
-    figure = drawn(figures.draw_phases, found)
-    assert figure is not None
-    axes = figure.axes[0]
-    strips = {
-        matplotlib.colors.to_hex(group.get_facecolor()[0]): group.get_paths()
-        for group in axes.collections
-        if isinstance(group, PatchCollection)
-    }
-    looks = {
-        STATUS[name].colour: int(2 * share.sum())
-        for name, share in figures.status_shares(found).items()
-        if share.any()
-    }
-    assert {colour: len(paths) for colour, paths in strips.items()} == looks
-    areas = [
-        np.diff(np.log(box[:, 0]))[0] * np.diff(np.log(box[:, 1]))[0]
-        for paths in strips.values()
-        for box in (path.get_extents().get_points() for path in paths)
-    ]
-    whole = np.diff(np.log(axes.get_xlim()))[0] * np.diff(np.log(axes.get_ylim()))[0]
-    np.testing.assert_allclose(areas, whole / 8)
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(legend) == len(looks)
-
-
 def test_bins_hold_every_point_once():
     rng = np.random.default_rng(0)
     across = np.concatenate([rng.uniform(-1, 1, 500), [-1.0, 1.0, np.nan]])
@@ -209,14 +182,6 @@ def test_an_empty_bin_has_no_mean():
     assert np.isnan(bins.mean[0]) and np.isnan(bins.spread[0])
     assert (bins.mean[1], bins.spread[1], bins.number.tolist()) == (2, 0, [0, 1])
     assert np.isnan(bins.positions[0]) and bins.positions[1] == 0.5
-
-
-def test_a_bin_is_drawn_where_its_points_are():
-    """Words at 0 are at 0, though their bin reaches from there to 0.1."""
-    across = np.array([0.0, 0.0, 0.0, 0.32, 0.33, 0.37, np.nan])
-    bins = binned(across, np.ones(7))
-    there = bins.positions[bins.number > 0]
-    assert there.tolist() == pytest.approx([0.0, 0.34])
 
 
 def test_an_interval_is_as_wide_as_normal_theory_says():
@@ -279,15 +244,15 @@ def test_an_exponent_is_covered_where_the_noise_depends_on_the_dimension():
 
 def test_ours_beside_the_published_by_hand():
     theirs = np.array([-2.0, -1.0, 1.0, 4.0])
-    same = beside(3 * theirs, theirs)
+    same = compare_bins(3 * theirs, theirs)
     assert same == pytest.approx({"rank_correlation": 1, "same_sign": 1, "ratio": 3})
-    turned = beside(-theirs, theirs)
+    turned = compare_bins(-theirs, theirs)
     assert (turned["rank_correlation"], turned["same_sign"]) == (-1, 0)
     # A level that attention cannot see: signs after the mean over bins.
-    assert beside(theirs + 10, theirs)["same_sign"] == 0.5
-    assert beside(theirs + 10, theirs, level=True)["same_sign"] == 1
+    assert compare_bins(theirs + 10, theirs)["same_sign"] == 0.5
+    assert compare_bins(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
-    assert beside(holes, theirs)["ratio"] == 1
+    assert compare_bins(holes, theirs)["ratio"] == 1
 
 
 def test_nothing_to_select_is_certified_and_selects_nothing():

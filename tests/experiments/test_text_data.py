@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from experiments.text import baseline
 from experiments.text import data as review_data
+from experiments.text.source import Source
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from experiments.text import data as review_data
     ],
 )
 def test_data_have_the_name_that_somebody_gave_them(source, name):
-    assert review_data.Source(**source).name == name
+    assert Source(**source).name == name
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from experiments.common.claims import (
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
 from experiments.report import sections
-from experiments.report.folders import Found
+from experiments.report.folders import ResultFolder
 from experiments.report.sections import FEWEST, rows
 from experiments.sweep import claims as sweep_claims
 from jaxselect.margin.certificate import TrialStatus
@@ -217,7 +217,7 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(sections, "study_of", lambda _: Experiment(len, claims=claims))
 
     def verdict(content, study):
-        (row,) = rows([Found(tmp_path, study, content, "", "now")])
+        (row,) = rows([ResultFolder(tmp_path, study, content, "", "now")])
         return row.measured.verdict
 
     whole = statuses()
@@ -225,8 +225,8 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
     assert verdict(sweep(status=whole), "sweep") is HOLDS
     whole.ravel()[FEWEST - 1] = -1
     assert verdict(sweep(status=whole), "sweep") is OPEN
-    assert verdict(study({}, settings={"preset": "full"}), "beyond.rates") is HOLDS
-    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.rates") is OPEN
+    assert verdict(study({}, settings={"preset": "full"}), "beyond.lists") is HOLDS
+    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.lists") is OPEN
 
 
 @pytest.mark.parametrize("bound", [-2.0, 0.0, 0.5])

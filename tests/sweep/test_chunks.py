@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.compare import value_differences
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
@@ -92,7 +91,7 @@ def test_lanes_carry_the_values_of_their_cell():
 def test_the_cut_does_not_matter(reference, tmp_path, chunk_size, vmapped):
     other = results_of(TINY, chunk_size, tmp_path, vmapped=vmapped)
     if not vmapped:
-        assert value_differences(reference, other, tolerance=0.0) == []
+        assert reference.drop_vars("file").equals(other.drop_vars("file"))
     assert (other.status == reference.status).all()
     # Some go through a second batch, of those that the first leaves.
     assert (other.num_steps > 0).all() and (~np.isin(other.status, CERTIFIED)).any()
@@ -202,7 +201,7 @@ def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
 def test_the_order_does_not_matter(reference, tmp_path):
     number = len(plan(TINY, 4))
     other = results_of(TINY, 4, tmp_path, list(reversed(range(number))))
-    assert value_differences(reference, other, tolerance=0.0) == []
+    assert reference.drop_vars("file").equals(other.drop_vars("file"))
 
 
 def test_one_program_per_shape(monkeypatch, tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.common import console
-from experiments.common.grids import of_family
 from experiments.sweep import study
+from experiments.sweep.grids import of_family
 from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import independent_tokens

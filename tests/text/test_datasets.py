@@ -7,6 +7,7 @@ import tarfile
 import pytest
 
 from experiments.text import data as review_data
+from experiments.text.source import Source
 from jaxselect.text import datasets
 from jaxselect.text import reviews as text
 
@@ -62,7 +63,7 @@ def test_imdb_archive_becomes_the_stock_dataset(imdb, tmp_path):
 
 def test_a_study_reads_each_split_of_a_dataset(imdb, tmp_path):
     datasets.prepare("imdb_reviews", tmp_path / "tfds", imdb)
-    source = review_data.Source(dataset="imdb_reviews", data_dir=tmp_path / "tfds")
+    source = Source(dataset="imdb_reviews", data_dir=tmp_path / "tfds")
     train, test = review_data.read(source)
     assert len(train.texts) == 3 and test.texts == ["dull"]
 

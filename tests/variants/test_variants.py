@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from experiments.common import console
-from experiments.common.grids import of_family
 from experiments.common.runs import CERTIFIED, with_status
 from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
+from experiments.sweep.grids import of_family
 from experiments.sweep.settings import PRESETS, Settings
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import assumption_one, independent_tokens

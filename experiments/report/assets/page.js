@@ -1,12 +1,7 @@
 "use strict";
-// What all parts of the page share: its data, its theme, its numbers.
+// What all parts of the page share: its data, its numbers, its plots.
 const report = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const redraws = [];
-
-  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const theme = () => ({ ink: css("--ink"), soft: css("--soft"), rule: css("--rule") });
   const superscript = n => String(n).replace(/[-0-9]/g, c => c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[+c]);
 
   // Numbers as the rest of the page says them.
@@ -71,21 +66,6 @@ const report = (() => {
       })));
   }
 
-  async function packed(id) {
-    const letters = atob(document.getElementById(id).textContent);
-    const bytes = Uint8Array.from(letters, letter => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-  }
-
-  async function unpack() {
-    // Two frames: the page has been painted by then.
-    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-    watching(JSON.parse(await packed("watch-data")));
-    document.documentElement.dataset.ready = "yes";
-  }
-
-  dark.addEventListener("change", () => redraws.forEach(redraw => redraw()));
-
   document.querySelectorAll("[data-copy]").forEach(button => button.addEventListener("click", async () => {
     const text = document.getElementById(button.dataset.copy).textContent;
     try {
@@ -104,7 +84,7 @@ const report = (() => {
     setTimeout(() => { button.firstChild.textContent = before; }, 1500);
   }));
 
-  return { data, rounded, superscript, theme, plot, unpack, onRedraw: f => redraws.push(f) };
+  return { data, rounded, plot };
 })();
 
 // A sentence under a trained model: weights are a softmax of the scores of its words.

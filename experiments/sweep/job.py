@@ -6,7 +6,7 @@ from experiments.common.devices import configure
 from jaxselect.sweep.launch import Done, Job
 
 
-class Kept(Job):
+class ConfiguredJob(Job):
     """A job with the settings of JAX of this checkout, in whatever process it runs."""
 
     def run(self, index: int, device: Any = None) -> Done:

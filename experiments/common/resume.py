@@ -1,37 +1,41 @@
-"""Pieces of a study that are stored as they finish: the same command goes on there."""
+"""Independent pieces of a study, side by side and stored: its command resumes them."""
 
 import dataclasses
+import multiprocessing
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.common.processes import side_by_side
+from experiments.common.devices import configure
+from experiments.common.progress import progress_bar
 from jaxselect.files import writing
 from jaxselect.sweep.store import finished, prepare, write_chunk
 
 
-def resumed(
+def run_resumable(
     settings: Any,
     work: Callable[..., Any],
     pieces: Sequence[Any],
     what: str,
     *,
     ignored: tuple[str, ...] = (),
-    lanes: Sequence[np.ndarray] | None = None,
     **about: Any,
 ) -> list[Any]:
     """Results of all pieces in order; those on disk are read.
 
     Args:
         settings: of a study with `workers`; a folder of other settings is refused.
-        work: from folder, numbers of its whole files, and as for `side_by_side`.
+        work: from folder, numbers of its whole files, an event that asks it to stop,
+            the number of a piece, and the piece; of a module.
         pieces: independent of each other.
         what: the pieces are, for the progress bar.
         ignored: settings, besides `out`, `json` and `workers`, that no file depends on.
-        lanes: of every file; by default they are not compared.
         about: what the folder is described by besides the settings.
     """
     folder, left_out = settings.out.absolute(), {"out", "json", "workers", *ignored}
@@ -39,8 +43,8 @@ def resumed(
     kept = {name: kept[name] for name in kept if name not in left_out}
     with writing(folder):
         prepare(folder, {"axes": {}, **about, **kept})
-        here = partial(work, folder, finished(folder, lanes)[0])
-        return side_by_side(here, pieces, settings.workers, what)
+        here = partial(work, folder, finished(folder, None)[0])
+        return _side_by_side(here, pieces, settings.workers, what)
 
 
 def write_columns(
@@ -61,3 +65,38 @@ def write_columns(
     for name, column in columns.items():
         rows[name] = column
     write_chunk(folder, index, rows)
+
+
+def _side_by_side(
+    work: Callable[..., Any], pieces: Sequence[Any], workers: int, what: str
+) -> list[Any]:
+    """Results of all pieces, in processes: threads that factorise may deadlock."""
+    if workers == 1:
+        never, found = threading.Event(), []
+        with progress_bar(what, len(pieces)) as advance:
+            for number, piece in enumerate(pieces):
+                found.append(work(never, number, piece))
+                advance(1)
+        return found
+    context = multiprocessing.get_context("spawn")
+    with (
+        progress_bar(what, len(pieces)) as advance,
+        context.Manager() as manager,
+        ProcessPoolExecutor(workers, context, _begin) as pool,
+    ):
+        stop = manager.Event()
+        asked = [pool.submit(work, stop, *each) for each in enumerate(pieces)]
+        try:
+            for _ in as_completed(asked):
+                advance(1)
+            return [future.result() for future in asked]
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _begin() -> None:
+    """In a worker, which leaves Ctrl-C to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    configure("float64")
