@@ -94,6 +94,7 @@ STUDIES = (
     "beyond.peers",
     "beyond.purity",
     "beyond.selection",
+    "beyond.step_size",
     "reviews",
     "text.joint",
     "text.flow",

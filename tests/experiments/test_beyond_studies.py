@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,11 @@ from experiments.beyond import (
     phases,
     purity,
     selection,
+    step_size,
 )
 from experiments.beyond.problem import Problem
 from experiments.common import console
+from jaxselect.flow.crossing import CrossingStatus
 from jaxselect.model.selection import important_tokens
 from tests.experiments.invented_results import check_shown
 
@@ -34,6 +37,7 @@ STUDIES = {
     "phases": phases,
     "purity": purity,
     "selection": selection,
+    "step_size": step_size,
 }
 TUTORIAL = Path(selection.__file__).parents[1] / "tutorial.ipynb"
 
@@ -113,6 +117,48 @@ def test_a_study_leaves_results_and_a_figure(study):
     if name == "phases":
         # Statuses of converged runs do not depend on how far they are carried on.
         assert results["statuses"]["runs"] > 0 == results["statuses"]["changed"]
+
+
+@pytest.mark.parametrize("status", CrossingStatus)
+def test_a_mean_time_is_known_where_that_of_every_draw_is(status, monkeypatch):
+    def time(problem, seed, dim, log_step):
+        here = jnp.where(seed == 1, int(status), int(CrossingStatus.CROSSED))
+        return 2.0 + seed.astype(float) + log_step, here
+
+    monkeypatch.setattr(step_size, "selection_time", time)
+    mean = step_size.mean_selection_time(
+        Problem(), jnp.arange(3), jnp.array(1e4), jnp.array(1.0)
+    )
+    unknown = {CrossingStatus.TIME_UNRESOLVED, CrossingStatus.FAILED}
+    np.testing.assert_allclose(mean, np.nan if status in unknown else 4.0)
+
+
+def test_descent_leaves_out_unknown_times():
+    """The time falls towards log η₀ = 1 from above, and on a side is not known."""
+
+    def value_and_slope(place):
+        known = place < 2
+        time = 2 + (place - 1) ** 2
+        return jnp.where(known, time, jnp.nan), jnp.where(known, 2 * (place - 1), 7.0)
+
+    with jax.numpy_dtype_promotion("standard"):
+        best, reached = step_size.descend(value_and_slope, step_size.PRESETS["smoke"])
+    assert abs(best - 1) < 0.2 and reached < 2.1
+
+
+def test_what_is_never_selected_counts_as_the_end_of_the_search(monkeypatch):
+    """A mean over draws would otherwise be infinite."""
+    for name in ("resolve_limit", "selection_event"):
+        monkeypatch.setattr(
+            step_size, name, lambda *_, **__: SimpleNamespace(path=None, selected=None)
+        )
+    for time in (np.inf, 3.0):
+        never = SimpleNamespace(log_time=jnp.array(time), status=jnp.array(2))
+        monkeypatch.setattr(step_size, "last_crossings", lambda *_, n=never, **__: [n])
+        found, status = step_size.selection_time(
+            Problem(8, 3, 1, 4), 0, jnp.array(64.0), jnp.array(1.0)
+        )
+        assert found == min(time, step_size.RATES.until_log_time) and status == 2
 
 
 def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():

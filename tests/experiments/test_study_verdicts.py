@@ -10,6 +10,7 @@ from experiments.beyond import (
     phases,
     purity,
     selection,
+    step_size,
 )
 from experiments.beyond import (
     descent as steps,
@@ -28,6 +29,14 @@ NAN = float("nan")
 
 def study(results, arrays=None):
     return Finished({}, results, arrays or {}, {})
+
+
+def optima(ratio, number=1):
+    """One dimension as good as the grid, and some by a ratio of log-times."""
+    cells = [{"log_time_descent": 1.0, "log_time_grid": 1.0}]
+    cells += [{"log_time_descent": ratio, "log_time_grid": 1.0}] * number
+    each = {"step_size_descent": 1.0, "dim": 64.0}
+    return study({"optima": [cell | each for cell in cells], "cost_share": 0.1})
 
 
 def head(**counts):
@@ -108,6 +117,10 @@ def end(status):
 
 
 TABLES = [
+    (lambda: step_size.descent(optima(1.0)), AGREES),
+    (lambda: step_size.descent(optima(0.9)), AGREES),
+    (lambda: step_size.descent(optima(1.0001)), IN_PART),
+    (lambda: step_size.descent(optima(NAN)), IN_PART),
     (lambda: discrete(1.09, 0.91), AGREES),
     (lambda: discrete(1.11, 1.09), IN_PART),
     (lambda: discrete(1.11, NAN), FAILS),
