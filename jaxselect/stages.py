@@ -36,6 +36,7 @@ from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
 from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem, check
+from .status import Status
 from .ties import Contracted, Ties, contract, find_ties, no_ties
 
 # Largest log-time; the norm is reached before, but by a run at rest.
@@ -43,6 +44,14 @@ LATEST = 1e15
 
 # Bound on the stages of a run: those that take more go from one return to the next.
 STAGES = 12
+
+
+class Next(Status):
+    """What the stage after another one integrates."""
+
+    NOTHING = 0, "No further stage would help."
+    WHOLE = 1, "The whole problem, on a clock that starts here."
+    CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
 
 
 class Point(eqx.Module):
@@ -55,15 +64,13 @@ class Point(eqx.Module):
         query: p.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′), t′ the time on that clock.
-        opposed: whether that stage ended because opposing forces cancelled.
-        finished: whether no further stage would help.
+        next: the `Next` that is to follow.
     """
 
     query: Float[Array, " dim"]
     origin_log_time: Float[Scalar, ""]
     own_log_time: Float[Scalar, ""]
-    opposed: Bool[Scalar, ""]
-    finished: Bool[Scalar, ""]
+    next: Int[Scalar, ""]
 
 
 def log_time_of(origin: Float[Scalar, ""], own: Float[Scalar, ""]) -> Float[Scalar, ""]:
@@ -97,8 +104,8 @@ class Stage(eqx.Module):
 
 def beginning(problem: Problem) -> Point:
     """Start a run: p_0 at t = 0."""
-    zero, no = jnp.zeros((), problem.start.dtype), jnp.asarray(False)
-    return Point(problem.start, zero, zero, no, no)
+    zero = jnp.zeros((), problem.start.dtype)
+    return Point(problem.start, zero, zero, jnp.asarray(Next.WHOLE, jnp.int32))
 
 
 @full_precision
@@ -150,7 +157,7 @@ def flow_to_end(
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
-        return ~stage.point.finished & (number < most)
+        return (stage.point.next != Next.NOTHING) & (number < most)
 
     def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
         before, number = state
@@ -187,7 +194,7 @@ def _stage(
     contracted = ties.tied.any()
     # Ties on their way to rest get there on a clock of their own. Of others whose
     # forces cancel nothing is proved, and nothing is integrated further.
-    stuck = point.opposed & ~contracted & ~on_their_way
+    stuck = (point.next == Next.CONTRACTED) & ~contracted & ~on_their_way
     begin = jnp.where(on_their_way, 0.0, point.own_log_time)
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
@@ -200,16 +207,11 @@ def _stage(
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
-    balanced = (status == FlowStatus.TIES_UNPROVED) & ~stuck
-    opposed = balanced & ~contracted
-    again = (
-        (status == FlowStatus.TIME_UNRESOLVED)
-        | (status == FlowStatus.SELECTION_CHANGED)
-        | (balanced & contracted)
-    )
+    following = _following(status, contracted, stuck)
     if problem.start.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
-        opposed, again = jnp.zeros_like(opposed), jnp.zeros_like(again)
+        following = jnp.full_like(following, Next.NOTHING)
+    again = following == Next.WHOLE
     now = log_time_of(point.origin_log_time, point.own_log_time)
     origin = jnp.where(on_their_way, now, point.origin_log_time)
     log_time = log_time_of(origin, flow.log_time)
@@ -221,10 +223,21 @@ def _stage(
             query=ties.point + flow.query,
             origin_log_time=jnp.where(again, log_time, origin),
             own_log_time=jnp.where(again, 0.0, flow.log_time),
-            opposed=opposed,
-            finished=~(opposed | again),
+            next=following,
         ),
     )
+
+
+def _following(
+    status: Int[Scalar, ""], contracted: Bool[Scalar, ""], stuck: Bool[Scalar, ""]
+) -> Int[Scalar, ""]:
+    """Choose the stage after one that ended with this `FlowStatus`."""
+    cancel = (status == FlowStatus.TIES_UNPROVED) & ~stuck
+    changed = status == FlowStatus.SELECTION_CHANGED
+    whole = (status == FlowStatus.TIME_UNRESOLVED) | changed | (cancel & contracted)
+    following = jnp.where(whole, Next.WHOLE, Next.NOTHING)
+    following = jnp.where(cancel & ~contracted, Next.CONTRACTED, following)
+    return following.astype(jnp.int32)
 
 
 def _contracted(
@@ -264,7 +277,7 @@ def _contracted(
         found = jax.tree.map(partial(jnp.where, rests), (few, ties), whole[:2])
         return *found, ties.proved & ~rests
 
-    return jax.lax.cond(point.opposed, without, lambda: whole)
+    return jax.lax.cond(point.next == Next.CONTRACTED, without, lambda: whole)
 
 
 def certify_stage(
@@ -513,9 +526,10 @@ def certify_at(
 def _certify_at(
     problem: Problem, query: Array, earlier: Array | None, log_time: Array
 ) -> Solved:
-    flow, no = arrived(query, log_time), jnp.asarray(False)
+    flow = arrived(query, log_time)
     end = ending(problem, query, log_time, earlier)
-    point = Point(query, jnp.zeros_like(log_time), log_time, no, ~no)
+    nothing = jnp.asarray(Next.NOTHING, jnp.int32)
+    point = Point(query, jnp.zeros_like(log_time), log_time, nothing)
     stage = Stage(problem, no_ties(problem), flow, point)
     return Solved(problem, stage, certificate_of(problem, flow, end))
 

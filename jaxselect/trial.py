@@ -52,8 +52,7 @@ class Trial(Point):
         query: p at the end.
         origin_log_time: log(1+t) at which the clock of the last stage began.
         own_log_time: log(1+t′), t′ the time on that clock.
-        opposed: whether that stage ended because opposing forces cancelled.
-        finished: whether no further stage would help.
+        next: the `Next` that is to follow.
         status: a `TrialStatus`.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN if E was not
             made by `embedding_step`, the only step that the lemma describes.

@@ -19,7 +19,7 @@ from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
 from ..margin.certificate import TrialStatus
 from ..model.parameters import Parameters
-from ..stages import STAGES, Point
+from ..stages import STAGES, Next, Point
 from ..trial import Trial, TrialSettings, initialise, run_trial
 from .grid import Grid, Shape, lane_values
 from .store import write_chunk
@@ -73,8 +73,8 @@ def lane_kinds(
         kind("int32" if name == "seed" else grid.precision) for name in grid.traced
     )
     query = jax.ShapeDtypeStruct((*batch, grid.coordinates(shape)), grid.precision)
-    times, flags = [kind(grid.precision)] * 2, [kind("bool")] * 2
-    return *numbers, query, *times, *flags, kind("int32")
+    times, codes = [kind(grid.precision)] * 2, [kind("int32")] * 2
+    return *numbers, query, *times, *codes
 
 
 Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
@@ -180,7 +180,7 @@ def program(
     settings = TrialSettings(FlowSettings(atol=atol), grid.path_points)
 
     def lane(*arguments: Any) -> Trial:
-        *numbers, query, origin, own, opposed, finished, stages = arguments
+        *numbers, query, origin, own, following, stages = arguments
         cell = grid.cell(shape, *numbers)
         return run_trial(
             jax.random.key(cell.seed),
@@ -189,7 +189,7 @@ def program(
             cell.step_size,
             until_norm=grid.until_norm,
             embed=cell.embed,
-            point=Point(query, origin, own, opposed, finished),
+            point=Point(query, origin, own, following),
             stages=stages,
             settings=settings,
         )
@@ -245,10 +245,10 @@ def run_chunk(
         columns = [np.asarray(column, kind.dtype) for column, kind in typed]
         return run_lanes(run, columns, chunk_size if vmapped else None, device)
 
-    every = np.arange(len(chunk.lanes))
-    point = [np.zeros((len(every), *kind.shape)) for kind in kinds[-6:-1]]
+    every, start = np.arange(len(chunk.lanes)), kinds[-1 - len(ONWARD) : -1]
+    point = [np.zeros((len(every), *kind.shape)) for kind in start]
     found = followed(every, point, 1 if vmapped else STAGES)
-    left = np.flatnonzero(~found["finished"])
+    left = np.flatnonzero(found["next"] != Next.NOTHING)
     if vmapped and left.size:
         later = followed(left, [found[name][left] for name in ONWARD], STAGES)
         later["num_steps"] = later["num_steps"] + found["num_steps"][left]

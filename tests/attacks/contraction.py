@@ -22,7 +22,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
-from jaxselect.stages import STAGES, certify_stage, flow_to_end
+from jaxselect.stages import STAGES, Next, certify_stage, flow_to_end
 
 from .forces import Lanes, lane, scaled, stacked
 from .literal_ties import Literal, NoRest
@@ -172,7 +172,7 @@ def claim_of(given, norm=NORM):
     ties, number = [stage.ties], 1
     while stage.point.origin_log_time > 0:
         *_, before, _ = claimed(*given, norm=norm, stages=number)
-        if before.point.finished:
+        if before.point.next == Next.NOTHING:
             break
         ties[:0] = [before.ties] * bool(before.contracted)
         number += 1

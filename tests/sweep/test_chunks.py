@@ -20,7 +20,7 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
-from jaxselect.stages import STAGES
+from jaxselect.stages import STAGES, Next
 from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
@@ -122,7 +122,7 @@ def two_stages(begun):
     """
 
     def run(*arguments):
-        *numbers, query, origin, own, opposed, _, stages = map(np.asarray, arguments)
+        *numbers, query, origin, own, _, stages = map(np.asarray, arguments)
         seed = numbers[-1]
         begun(seed.tolist())
         return SimpleNamespace(
@@ -133,8 +133,7 @@ def two_stages(begun):
             query=query + seed[:, None],
             origin_log_time=origin,
             own_log_time=own + seed,
-            opposed=opposed,
-            finished=(seed % 2 == 0) | (stages > 1),
+            next=np.where((seed % 2 == 0) | (stages > 1), Next.NOTHING, Next.WHOLE),
         )
 
     return lambda *_: run
@@ -180,7 +179,7 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
 
 def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
     """The same call again: nothing that is there is run, and all of it is opened."""
-    found = SimpleNamespace(status=np.int32(0), finished=np.True_)
+    found = SimpleNamespace(status=np.int32(0), next=np.int32(Next.NOTHING))
     monkeypatch.setattr(launch.Job, "program", lambda *asked: lambda *values: found)
     seen = []
 
@@ -208,7 +207,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     """Counted by a trial that draws its corpus and finds nothing."""
     traced = []
     names = {field.name for field in dataclasses.fields(Trial)}
-    whole = {"status", "history_dim", "num_steps"}
+    whole = {"status", "history_dim", "num_steps", "next"}
 
     grid = changed(TINY, sequences=(6, 10), seed=(0,))
 
@@ -219,7 +218,6 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
         path = {name for name in names if name.startswith("path_")}
         found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
         found["query"] = jnp.zeros(settings["point"].query.shape)
-        found |= dict.fromkeys(("opposed", "finished"), jnp.array(True))
         return Trial(**found)
 
     monkeypatch.setattr(sweep_module, "run_trial", counted)

@@ -32,7 +32,7 @@ from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
-from jaxselect.stages import Point, _contracted, certify_stage, flow_to_end
+from jaxselect.stages import Next, Point, _contracted, certify_stage, flow_to_end
 from jaxselect.ties import contract, no_ties, ties_of
 
 WIDE = 20.0
@@ -451,8 +451,8 @@ def test_ties_on_their_way_to_rest_are_not_contracted_yet(off, contracts):
     way = TOLERANCE / np.ptp(rows) * ties.axes[0]
     across = model.query - ties.axes.T @ (ties.axes @ model.query)
     query = ties.point + 3.0 * across + off * way
-    zero, yes = jnp.zeros(()), jnp.asarray(True)
-    point = Point(query, zero, jnp.asarray(2 * WIDE), yes, ~yes)
+    zero = jnp.zeros(())
+    point = Point(query, zero, jnp.asarray(2 * WIDE), jnp.asarray(Next.CONTRACTED))
     start = Parameters(model.embeddings, query, model.head)
     given = attention(start, bags), point
     _, found, on_their_way = jax.jit(_contracted)(*given)

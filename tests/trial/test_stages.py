@@ -20,7 +20,14 @@ from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.stages import STAGES, beginning, certify_stage, flow_to_end, log_time_of
+from jaxselect.stages import (
+    STAGES,
+    Next,
+    beginning,
+    certify_stage,
+    flow_to_end,
+    log_time_of,
+)
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.trial import initialise
 from tests.attacks.literal_ties import Literal
@@ -116,7 +123,7 @@ def test_a_run_goes_on_from_any_point_of_it():
     """All stages in one call, and one by one, come to the same end."""
     model, bags, whole, _ = whole_run(100.0, 3.162, 6)
     point, steps, clocks = beginning(attention(model, bags)), 0, []
-    while not bool(point.finished):
+    while point.next != Next.NOTHING:
         stage, _ = onward(model, bags, point, 1)
         point, steps = stage.point, steps + stage.flow.num_steps.item()
         clocks.append(log_time_of(point.origin_log_time, point.own_log_time).item())
