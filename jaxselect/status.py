@@ -15,6 +15,8 @@ class Status(enum.IntEnum):
         ...     WET = 1, "Some did."
         >>> Weather(1).sentence, Weather.WET == 1
         ('Some did.', True)
+        >>> print(Weather.DRY)
+        DRY
         >>> print(Weather.table())
         DRY  No rain fell.
         WET  Some did.
@@ -30,6 +32,10 @@ class Status(enum.IntEnum):
         member._value_ = code
         member.sentence = sentence
         return member
+
+    def __str__(self) -> str:
+        """Return the name, which says more than the code."""
+        return self.name
 
     def __init_subclass__(cls) -> None:
         """Show the sentences in `help`."""
