@@ -74,14 +74,15 @@ def run(settings: Settings) -> dict:
     for number, name in enumerate(settings.items, 1):
         where = f"{number} of {len(settings.items)}, {name}"
         chosen = settings_of(settings, name)
-        if chosen is None:
+        if not chosen:
             say(f"— {where}: wants reviews (--train and --test, or --dataset) —")
-        elif not settings.again and is_there(chosen):
-            say(f"— {where}: {chosen.out} is there —")
-        else:
+        for one in chosen:
+            if not settings.again and is_there(one):
+                say(f"— {where}: {one.out} is there —")
+                continue
             say(f"— {where}: after {time.perf_counter() - begun:.0f} s —")
             try:
-                study(name)(chosen)
+                study(name)(one)
             except BadInput as error:
                 failed[name] = str(error)
                 say(f"error: {error}")
@@ -102,25 +103,25 @@ def run(settings: Settings) -> dict:
     return {"page": path, "rows": rows, "failed": failed}
 
 
-def settings_of(settings: Settings, name: str) -> Any:
-    """Settings of an item; None of one that wants reviews where there are none."""
+def settings_of(settings: Settings, name: str) -> list[Any]:
+    """Settings of an item, of invented data and of the reviews that are given."""
     preset = "smoke" if settings.preset == "smoke" else None
     known = presets_of(name)
     chosen = known[preset or next(iter(known))]
     source, folder = settings.source, settings.out / "paper" / name
+    found = []
+    if not needs_reviews(name) or preset is not None:
+        found.append(dataclasses.replace(chosen, out=folder))
     given = source.train is not None or source.dataset is not None
-    if not hasattr(chosen, "source"):
-        return dataclasses.replace(chosen, out=folder)
-    if given:
+    # The reviews of IMDB have two classes, and the item is on more.
+    if name == "classes":
+        given &= source.name != "imdb_reviews"
+        chosen = dataclasses.replace(chosen, drop=settings.drop)
+    if given and hasattr(chosen, "source"):
         # Yelp's stand beside those of IMDB.
-        data = source.name or "reviews"
-        folder = folder.with_name(f"{name}-{data}")
-        chosen = dataclasses.replace(chosen, source=source)
-        if name == "classes":
-            chosen = dataclasses.replace(chosen, drop=settings.drop)
-    elif needs_reviews(name) and preset is None:
-        return None
-    return dataclasses.replace(chosen, out=folder)
+        folder = folder.with_name(f"{name}-{source.name or 'reviews'}")
+        found.append(dataclasses.replace(chosen, source=source, out=folder))
+    return found
 
 
 def is_there(chosen: Any) -> bool:
