@@ -366,16 +366,17 @@ def centred_in_components(
         >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
         [[-1.0], [0.0], [1.0]]
     """
-    return less_means(embeddings, components(corpus))
+    return subtract_group_means(embeddings, components(corpus))
 
 
-def less_means(
+def subtract_group_means(
     rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
 ) -> Float[Array, "vocabulary dim"]:
     """Subtract from each row the mean of the rows of its name.
 
     Example:
-        >>> less_means(jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])).tolist()
+        >>> rows, names = jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])
+        >>> subtract_group_means(rows, names).tolist()
         [[-1.0], [0.0], [1.0]]
     """
     number = jnp.zeros(len(rows), rows.dtype).at[names].add(1.0)

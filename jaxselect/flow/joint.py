@@ -585,7 +585,7 @@ def corrected(
 
 
 @full_precision
-def key_query_of(
+def key_query_at(
     key_query: Float[Array, "dim dim"],
     query: Float[Array, " dim"],
     moved: Float[Array, " dim"],
@@ -607,7 +607,7 @@ def key_query_of(
 
     Example:
         >>> query, moved = jnp.array([2.0, 0.0]), jnp.array([6.0, 4.0])
-        >>> key_query_of(jnp.eye(2), query, moved).tolist()
+        >>> key_query_at(jnp.eye(2), query, moved).tolist()
         [[3.0, 0.0], [2.0, 1.0]]
     """
     return key_query + jnp.outer(moved - key_query @ query, query) / (query @ query)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..data.corpus import Corpus
 from ..data.loss import Loss
-from ..data.synthetic import less_means
+from ..data.synthetic import subtract_group_means
 from ..model.attention import functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem
@@ -129,10 +129,10 @@ class AbstractPairs(eqx.Module):
         # The name of a component is its first token's; it wanders from pair to pair.
         start = jnp.arange(len(rows), dtype=jnp.int32), jnp.asarray(True)
         name, _ = lax.while_loop(lambda state: state[1], spread, start)
-        return self.less_means(rows, name)
+        return self.subtract_group_means(rows, name)
 
     @abstractmethod
-    def less_means(
+    def subtract_group_means(
         self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
     ) -> Float[Array, "vocabulary dim"]:
         """Subtract from each row the mean of the rows of its name."""
@@ -214,7 +214,7 @@ class PairMask(AbstractPairs):
         tied = some | some.T | jnp.eye(number, dtype=bool)
         return jnp.min(jnp.where(tied, names[None, :], number), axis=1)
 
-    def less_means(
+    def subtract_group_means(
         self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
     ) -> Float[Array, "vocabulary dim"]:
         """By a matrix of equal names, which is faster than sums by name."""
@@ -312,11 +312,11 @@ class PairList(AbstractPairs):
         least = jnp.where(some, least, len(names))
         return names.at[self.winner].min(least).at[self.loser].min(least)
 
-    def less_means(
+    def subtract_group_means(
         self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
     ) -> Float[Array, "vocabulary dim"]:
         """By sums over names."""
-        return less_means(rows, names)
+        return subtract_group_means(rows, names)
 
     def places(
         self, corpus: Corpus, slots: Int[Array, " sequences"]

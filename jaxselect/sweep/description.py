@@ -28,6 +28,7 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
     Raises:
         BadInput: a function of the grid that no other process can import.
     """
+    modules = "jaxselect.sweep.run", *modules_outside_library(grid)
     return {
         "grid": grid.described(),
         "axes": grid.values,
@@ -37,7 +38,7 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
             "device": kind,
             "precision": grid.precision,
             "versions": versions(),
-            "code": fingerprint(sources("jaxselect.sweep.run", *own_modules(grid))),
+            "code": fingerprint(sources(*modules)),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
     }
@@ -54,7 +55,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def own_modules(grid: Grid) -> list[str]:
+def modules_outside_library(grid: Grid) -> list[str]:
     """Find the modules of a grid's functions that are outside the library."""
     where = {str(function.__module__) for function in (grid.draw, grid.embed)}
     return sorted(name for name in where if not name.startswith("jaxselect."))

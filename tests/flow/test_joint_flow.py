@@ -16,7 +16,7 @@ from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.joint import LearningRates, joint_flow, key_query_of
+from jaxselect.flow.joint import LearningRates, joint_flow, key_query_at
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import (
@@ -152,7 +152,7 @@ def test_a_key_query_matrix_follows_the_gradient_in_plain_time():
     begun = jnp.asarray(start @ query)
     turned = Parameters(parameters.embeddings, begun, parameters.head)
     end = joint(turned, corpus, (0.0, 1.0, 0.0), HEAD_PATH).path_query[0]
-    matrix = key_query_of(jnp.asarray(start), parameters.query, end)
+    matrix = key_query_at(jnp.asarray(start), parameters.query, end)
     np.testing.assert_allclose(matrix, direct.y[:, -1].reshape(size, size), atol=1e-6)
     np.testing.assert_allclose(matrix @ parameters.query, end, atol=1e-10)
 

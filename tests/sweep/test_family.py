@@ -59,7 +59,7 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     described = GRID.described()
     assert described["family"] == NAME
     assert described["embed"] == "tests.sweep.test_family:damped"
-    own = description.own_modules(GRID)
+    own = description.modules_outside_library(GRID)
     sources = description.sources("jaxselect.sweep.run", *own)
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
     assert "jaxselect.data.synthetic" in sources

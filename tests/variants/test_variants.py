@@ -23,7 +23,7 @@ from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
-from jaxselect.sweep.description import fingerprint, own_modules, sources
+from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
 from jaxselect.sweep.launch import run_grid
 from jaxselect.sweep.run import start
 from jaxselect.sweep.store import load
@@ -151,7 +151,7 @@ def test_results_name_their_functions_and_are_made_again_by_their_command(recipe
     _, grid, folder = recipe
     stored = json.loads((folder / "settings.json").read_text())
     assert stored["grid"]["embed"] == "tests.variants.temperature:warm"
-    texts = sources("jaxselect.sweep.run", *own_modules(grid))
+    texts = sources("jaxselect.sweep.run", *modules_outside_library(grid))
     assert stored["environment"]["code"] == fingerprint(texts)
     (found,) = search([folder])
     words = found.command.split()[3:]
