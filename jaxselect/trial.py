@@ -69,8 +69,8 @@ class Trial(Point):
             like every number that depends on p_mm, if p_mm does not exist.
         error_constant: predicted limit of direction_error · cls_norm.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        inactive_pair_bound: bound B on the change of a score by all inactive pairs,
-            from this p on.
+        inactive_pair_bound: bound B on the change of a score, from this p on, by all
+            that may still come: inactive pairs, omitted terms, ties.
         history_change: last change of the part of ρ that only the path decides, in
             scores.
         tied_share: share of sequences in which several tokens are proved to keep finite

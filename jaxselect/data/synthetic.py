@@ -372,7 +372,7 @@ def centred_in_components(
 def subtract_group_means(
     rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
 ) -> Float[Array, "vocabulary dim"]:
-    """Subtract from each row the mean of the rows of its name.
+    """Subtract from each row the mean of all rows of the same name.
 
     Example:
         >>> rows, names = jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])

@@ -147,8 +147,8 @@ class Certificate(eqx.Module):
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        inactive_pair_bound: bound B on the change of a score by all inactive pairs,
-            from this p on.
+        inactive_pair_bound: bound B on the change of a score, from this p on, by all
+            that may still come: inactive pairs, omitted terms, ties, steps.
         positive: share of the sequences with label +1 whose important tokens are all
             selected; NaN if none has an important token, or if labels are classes.
         negative: that share for label −1.
@@ -231,7 +231,7 @@ def certify(
     """Certify that a flow converges to the limit that its selection predicts.
 
     It is certified if its limit is PREDICTED, p lies in the basin, and three numbers
-    are at most the tolerance: the bound B on what inactive pairs may still change,
+    are at most the tolerance: the bound B on what inactive pairs and all else may do,
     |D_kᵀ(p − p_mm log t − ρ)| of every active pair, and the last change of the part of
     ρ that the path decides.
 

@@ -806,7 +806,7 @@ def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
 def survives(
     before: Float[Array, "..."], after: Float[Array, "..."]
 ) -> Bool[Scalar, ""]:
-    """Whether the largest scaled entries are still normal numbers."""
+    """Whether scaling left the entries that matter normal numbers."""
     info = jnp.finfo(before.dtype)
     size = jnp.abs(before)
     matters = size > info.eps**2 * jnp.max(size, initial=0.0)

@@ -218,7 +218,7 @@ def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
 
 
 def advances(attention: Attention, bags: AbstractBags) -> Entries:
-    """Derivative of m along b_s − f: y (b_s − f) for two classes."""
+    """What weight on an entry adds to m: ∂m/∂f · (b_s − f), y (b_s − f) for ±1."""
     margin = functional_margin(bags.labels, attention.output)
     if margin.gradient.ndim > 1:
         return margin.along(attention.advantage)

@@ -54,7 +54,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """The work of a launcher.
+    """A sweep for a launcher to run: grid, chunks, folder of results.
 
     Attributes:
         grid: grid of trials.
