@@ -447,11 +447,16 @@ def beside_graph(
     }
 
 
+def statuses_of(rows: list[dict[str, Any]]) -> list[str]:
+    """List the statuses of all problems, in the order of the palette."""
+    return [name for name in STATUS if any(name in row["statuses"] for row in rows)]
+
+
 def draw(finished: Finished) -> Figure:
     """How problems of each kind end; odds of next tokens; how W turns to W_mm."""
     figure, axes = subplots(1, 3, figsize=(12, 3.8))
     found, rows = finished.arrays, finished.results["rows"]
-    seen = [name for name in STATUS if any(name in row["statuses"] for row in rows)]
+    seen = statuses_of(rows)
     left = np.zeros(len(rows))
     for name in seen:
         count = np.array([row["statuses"].get(name, 0) for row in rows])
@@ -513,6 +518,12 @@ EQUAL = 1e-6
 SURE = {status.name for status in CERTIFIED}
 
 
+def shares(hits: int, total: int, value: str, what: str, judge: str) -> Measured:
+    """State what so many of all cases show, and the failing share."""
+    failing = num(1 - hits / max(total, 1))
+    return Measured(of_cases(hits, total), value, f"{total} {what}", failing, judge)
+
+
 def decided(found: Finished) -> Measured:
     """Every problem ends with a certificate."""
     counts = sum((Counter(row["statuses"]) for row in found.results["rows"]), Counter())
@@ -524,7 +535,7 @@ def decided(found: Finished) -> Measured:
         f"{hits} of {total} certified" + (f"; {left}" if left else ""),
         f"{total} problems",
         num(1 - hits / max(total, 1)),
-        "theorem 3e.4, and 3g.5 for ties",
+        "theorem 3e.4, and 3g.6 for ties",
     )
 
 
@@ -532,11 +543,11 @@ def judged(found: Finished) -> Measured:
     """SciPy finds the same selection, and its shortest vector."""
     apart = [one for row in found.results["rows"] for one in row["directions"]]
     hits = sum(one <= DIRECTION for one in apart)
-    return Measured(
-        of_cases(hits, len(apart)),
+    return shares(
+        hits,
+        len(apart),
         f"directions to {num(largest(apart))}",
-        f"{len(apart)} certified problems",
-        num(1 - hits / max(len(apart), 1)),
+        "certified problems",
         "Radau's method, and non-negative least squares",
     )
 
@@ -549,12 +560,12 @@ def near(found: Finished, name: str) -> Measured:
     pairs = zip(exponents, constants, strict=True)
     hits = sum(abs(one + 1) <= EXPONENT and other <= CONSTANT for one, other in pairs)
     across = "‖W‖" if name == "flow" else "the number of steps"
-    return Measured(
-        of_cases(hits, len(rows)),
+    return shares(
+        hits,
+        len(rows),
         f"exponents in {across} {num(min(exponents, default=None))} … "
         f"{num(max(exponents, default=None))}; constants to {num(largest(constants))}",
-        f"{len(rows)} problems",
-        num(1 - hits / max(len(rows), 1)),
+        "problems",
         "Radau's method" if name == "flow" else "descent as it is defined",
     )
 
@@ -563,11 +574,11 @@ def alike(found: Finished) -> Measured:
     """W before one query is p zᵀ/‖z‖²."""
     apart = found.results["one_query"]
     hits = sum(one <= EQUAL for one in apart)
-    return Measured(
-        of_cases(hits, len(apart)),
+    return shares(
+        hits,
+        len(apart),
         f"relative distance {num(largest(apart))} at most",
-        f"{len(apart)} pairs of problems",
-        num(1 - hits / max(len(apart), 1)),
+        "pairs of problems",
         "two flows, to one norm",
     )
 
@@ -576,13 +587,13 @@ def graphs(found: Finished) -> Measured:
     """Next tokens end at the finite part and the direction of their graph."""
     rows = found.results["next_tokens"]
     hits = sum(row["weights"] <= ODDS and row["direction"] <= DIRECTION for row in rows)
-    return Measured(
-        of_cases(hits, len(rows)),
+    return shares(
+        hits,
+        len(rows),
         f"weights to {num(largest([row['weights'] for row in rows]))}, W_mm to "
         f"{num(largest([row['direction'] for row in rows]))}; "
         f"{sum(row['tied'] for row in rows)} have a component of several tokens",
-        f"{len(rows)} certified problems",
-        num(1 - hits / max(len(rows), 1)),
+        "certified problems",
         "strongly connected components, a convex loss, least squares",
     )
 
@@ -617,7 +628,7 @@ CLAIMS = (
 def show(found: Finished) -> Shown:
     """How the problems of each kind end."""
     rows = found.results["rows"]
-    seen = [name for name in STATUS if any(name in row["statuses"] for row in rows)]
+    seen = statuses_of(rows)
     table = [["model", *(STATUS[name].words for name in seen)]]
     for row in rows:
         counts = [str(row["statuses"].get(name, 0)) for name in seen]

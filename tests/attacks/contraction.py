@@ -69,7 +69,8 @@ def draw_short(kind, seed):
     labels = np.array([1, -1, 1, 1, 1, 1])
     if kind == "pushed":
         short = np.sqrt(size * 10 ** random.uniform(-13, -11))
-        long = 1 / short
+    long = 1 / short
+    if kind == "pushed":
         rows[2, :2] = 1, 2 * short - 2
         rows[4, :2] = size, 2 * short - 2 * size
         head[:2] = long, long / 2
@@ -77,7 +78,6 @@ def draw_short(kind, seed):
         if random.random() < 0.5:
             bags[random.integers(2)].append(2)
     else:
-        long = 1 / short
         rows[2, :3] = -1, 2, (long - 1.5) / long**2 / 5
         rows[4, :3] = size, 10, (1 - size * long) / long**2 / 5
         rows[5, 2] = -0.1 / long**2
