@@ -496,9 +496,9 @@ def perturbations(
     ways = force * length / jnp.where(fades, excess, 1.0)
     ways = jnp.where(meets & ~fades, jnp.inf, ways)
 
-    gross = _gross_forces(problem, end.selected, query, log_time)
     growth = jnp.exp(2 * (2 * distance * longest + tolerance))
-    omitted = gross.omitted * longest * growth
+    gross = _gross_forces(problem, end.selected, query, log_time, growth)
+    omitted = gross.omitted * longest
     if not math.isfinite(problem.corpus.loss.largest_ratio):
         # Weights that grow by more may leave the margins that κ̄ was taken over.
         omitted = jnp.where(growth <= GROWTH, omitted, jnp.inf)
@@ -537,7 +537,7 @@ class _GrossForces(NamedTuple):
     Attributes:
         force: of every bag, Σ_r e^τ w_X g_X q_r Δ_X.
         bent: r_X, the relative change of its forces by that of its weights.
-        omitted: bound on |gradient − pair sum|.
+        omitted: bound on |gradient − pair sum| from then on.
     """
 
     force: Float[Array, " sequences"]
@@ -550,8 +550,12 @@ def _gross_forces(
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
+    growth: Float[Scalar, ""] | float = 1.0,
 ) -> _GrossForces:
-    """Compute gross forces, for one selected token, and what the pair sum omits."""
+    """Compute gross forces, for one selected token, and what the pair sum omits.
+
+    `growth` is G², of a product of two weights from then on.
+    """
     corpus, values = problem.corpus, problem.values
     logits = problem.logits(problem.scores(query))
     attention = attend_bags(logits, values, corpus)
@@ -569,8 +573,9 @@ def _gross_forces(
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
-    force, small = force.sum(axis=1), jnp.max(unselected) <= UNSELECTED
-    omitted = jnp.where(small, NONLINEAR * unselected @ force, jnp.inf)
+    force = force.sum(axis=1)
+    small = jnp.max(unselected) * jnp.sqrt(growth) <= UNSELECTED
+    omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
     bent = response(spread, corpus.loss, margin.value)
     return _GrossForces(force, bent, omitted)
 

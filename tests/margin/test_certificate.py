@@ -192,12 +192,13 @@ def test_what_the_pair_sum_leaves_out_is_bounded(loss, classes):
     assert (found[claimed] > 1e-2 * bound[claimed]).any()
 
 
-def test_a_steeper_log_slope_is_bounded_on_less():
-    """ε (1 + κ Δ) ≤ 1/8 with ε = 0.05 and Δ = 1.2: κ = 1 is within, 1.3 is not."""
+def test_a_steeper_log_slope_and_growing_weights_are_bounded_on_less():
+    """G ε (1 + κ Δ) ≤ 1/8 with ε = 0.05 and Δ = 1.2: κ = 1 is within, 1.3 is not."""
     start = Parameters(*map(jnp.asarray, (np.eye(2), np.zeros(2), [1.2, 0.0])))
     query, chosen = np.array([np.log(19.0), 0.0]), np.array([[True, False]])
-    for loss, claimed in ((LOGISTIC, True), (POLYNOMIAL, False)):
+    cases = (LOGISTIC, 1.1, True), (POLYNOMIAL, 1.1, False), (LOGISTIC, 1.2, False)
+    for loss, growth, claimed in cases:
         bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=loss)
         given = attention(start, bags), chosen, query, 1.0
-        bound = jax.jit(_gross_forces)(*given).omitted
+        bound = jax.jit(_gross_forces)(*given, growth**2).omitted
         assert bool(np.isfinite(bound)) == claimed
