@@ -23,8 +23,10 @@ from .compilation import compiled_alone, full_precision
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .margin.certificate import (
+    CERTIFIED,
     TOLERANCE,
     Certificate,
+    Reason,
     TrialStatus,
     certificate_of,
     certify,
@@ -32,8 +34,8 @@ from .margin.certificate import (
     ending,
 )
 from .margin.descent import arrived
-from .margin.limit import Limit
-from .margin.max_margin import MaxMargin
+from .margin.limit import Limit, LimitStatus
+from .margin.max_margin import MaxMargin, MaxMarginStatus
 from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem, check
 from .status import Status
@@ -336,13 +338,32 @@ class Solved(eqx.Module):
         trained, chosen = self.trained, np.asarray(self.selected).sum(axis=1)
         alone, better = (chosen == 1).sum(), (~np.asarray(self.best())).sum()
         return (
-            f"{status.name}. {status.sentence}\n"
+            f"{status.name}. {status.sentence}{self._because()}\n"
             f"Norm {jnp.linalg.norm(trained):.6g} at log(1+t) = "
             f"{self.flow.log_time:.6g}; max-margin norm {self.margin.norm:.6g}; "
             f"{trained.dtype}.\n"
             f"{alone} of {len(chosen)} bags select one entry; in {better} another "
             "has a better value."
         )
+
+    def _because(self) -> str:
+        """Say which hypothesis does not hold, where nothing is certified."""
+        found, end = self.certificate, self.certificate.ending
+        if self.status in CERTIFIED:
+            return ""
+        reason = Reason(int(found.reason))
+        part = {
+            Reason.FLOW: FlowStatus(int(self.flow.status)),
+            Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
+            Reason.LIMIT: LimitStatus(int(end.late.status)),
+        }
+        number = {
+            Reason.LINE: found.late_flow_residual,
+            Reason.COMING: found.inactive_pair_bound,
+            Reason.HISTORY: end.late.history_change,
+        }
+        size = f" It is {number[reason]:.3g}." if reason in number else ""
+        return f"\nWhy: {part.get(reason, reason).sentence}{size}"
 
     @property
     def status(self) -> TrialStatus | Int[Array, "*lanes"]:

@@ -54,6 +54,7 @@ class Trial(Point):
         own_log_time: log(1+t′), t′ the time on that clock.
         next: the `Next` that is to follow.
         status: a `TrialStatus`.
+        reason: the `Reason` why no convergence is certified.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN if E was not
             made by `embedding_step`, the only step that the lemma describes.
         alignment: γ = mean |E_sᵀv| over the important tokens after the step; with
@@ -86,6 +87,7 @@ class Trial(Point):
     """
 
     status: Int[Scalar, ""]
+    reason: Int[Scalar, ""]
     alignment_error: Float[Scalar, ""]
     alignment: Float[Scalar, ""]
     important_selected: Float[Scalar, ""]
@@ -276,6 +278,7 @@ def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> T
     )
     return Trial(
         status=jnp.where(sound, found.status, TrialStatus.FAILED).astype(jnp.int32),
+        reason=found.reason,
         alignment_error=unknown,
         alignment=unknown,
         important_selected=mean_coverage(found.coverage, corpus),

@@ -10,16 +10,16 @@ from experiments.common.edges import ASSUMPTION_ONE, SIZES
 from experiments.common.flags import to_flags
 from experiments.common.numbers import num
 from experiments.common.runs import CERTIFIED
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect.margin.certificate import Reason, TrialStatus
 
 SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""
-HYPOTHESES = {
-    "late_flow_residual": "margins move",
-    "inactive_pair_bound": "inactive pairs still push",
-    "history_change": "constants of the past still change",
+NUMBERS = {
+    Reason.LINE: "late_flow_residual",
+    Reason.COMING: "inactive_pair_bound",
+    Reason.HISTORY: "history_change",
 }
-"""Quantities that a certificate bounds, by name of the number."""
+"""What exceeds the tolerance, by reason."""
 
 
 class Run(NamedTuple):
@@ -81,17 +81,16 @@ def _run(run: xr.Dataset, status: str) -> Run:
 
 
 def _cause(run: xr.Dataset, status: str) -> str:
-    """The numbers that a certificate was refused for."""
+    """The hypothesis that a certificate was refused for, and where the run ended."""
     end = (
         f"‖p‖ = {num(run.cls_norm.item())} at log t = {num(run.log_time.item())} "
         f"after {run.num_steps.item():,} steps"
     )
     if status != "UNRESOLVED":
         return end
-    sizes = {name: run[name].item() for name in HYPOTHESES}
-    # NaN is the worst of all.
-    worst = max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf))
-    return f"{HYPOTHESES[worst]}: {worst} = {num(sizes[worst])}; {end}"
+    reason = Reason(run.reason.item())
+    size = f" {num(run[NUMBERS[reason]].item())}" if reason in NUMBERS else ""
+    return f"{reason.sentence.rstrip('.').replace('`', '')}{size}; {end}"
 
 
 def command(grid: dict[str, Any], where: dict[str, Any]) -> str:

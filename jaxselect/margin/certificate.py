@@ -114,6 +114,19 @@ class TrialStatus(Status):
     FAILED = 11, "Not certified: the integration or the max-margin solver broke down."
 
 
+class Reason(Status):
+    """The first hypothesis of theorem 3e.4 that does not hold, if any."""
+
+    NONE = 0, "All hypotheses hold."
+    FLOW = 1, "The flow did not reach its norm: `FlowStatus`."
+    MARGIN = 2, "No max-margin solution of the selection: `MaxMarginStatus`."
+    LIMIT = 3, "No late flow is predicted: `LimitStatus`."
+    LINE = 4, "Margins are off the late flow: `late_flow_residual`."
+    COMING = 5, "What may still come could move a score: `inactive_pair_bound`."
+    HISTORY = 6, "What only the path decides still changes: `history_change`."
+    TIES = 7, "Ties may be off their rest."
+
+
 # The statuses that a certificate stands behind.
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
@@ -154,6 +167,7 @@ class Certificate(eqx.Module):
         negative: that share for label −1.
         coverage: that share for each class; for labels ±1 in the order +1, −1.
         status: a `TrialStatus`.
+        reason: the `Reason` why no convergence to a late flow is certified.
     """
 
     ending: Ending
@@ -163,6 +177,7 @@ class Certificate(eqx.Module):
     negative: Float[Scalar, ""]
     coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
+    reason: Int[Scalar, ""]
 
 
 @full_precision
@@ -299,6 +314,17 @@ def certificate_of(
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
     come = perturbations(problem, end, *here, tolerance, ties=ties, step_size=step_size)
     bound = come.bound(end.late.basin)
+    reason = reason_against(
+        flow_status=flow.status,
+        margin_status=end.margin.status,
+        limit_status=end.late.status,
+        late_flow_residual=residual if step_size is None else 0.0 * residual,
+        inactive_pair_bound=bound,
+        history_change=end.late.history_change,
+        largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
+        displacement=come.displacement,
+        tolerance=tolerance,
+    )
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -307,19 +333,14 @@ def certificate_of(
         negative=negative,
         coverage=covered,
         status=classify_end(
+            reason=reason,
             flow_status=flow.status,
             margin_status=end.margin.status,
-            limit_status=end.late.status,
-            late_flow_residual=residual if step_size is None else 0.0 * residual,
-            inactive_pair_bound=bound,
-            history_change=end.late.history_change,
             positive=worst[0],
             negative=worst[1],
-            largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
             tied=False if ties is None else ties.tied,
-            displacement=come.displacement,
-            tolerance=tolerance,
         ),
+        reason=reason,
     )
 
 
@@ -331,7 +352,7 @@ def covered_by(
     return covered if problem.importance else jnp.full_like(covered, jnp.nan)
 
 
-def classify_end(
+def reason_against(
     *,
     flow_status: Int[Scalar, ""],
     margin_status: Int[Scalar, ""],
@@ -339,14 +360,11 @@ def classify_end(
     late_flow_residual: Float[Scalar, ""],
     inactive_pair_bound: Float[Scalar, ""],
     history_change: Float[Scalar, ""],
-    positive: Float[Scalar, ""],
-    negative: Float[Scalar, ""],
     largest_score: Float[Scalar, ""],
-    tied: Bool[Scalar, ""] | bool = False,
     displacement: Float[Scalar, ""] | float = 0.0,
     tolerance: float = TOLERANCE,
 ) -> Int[Scalar, ""]:
-    """Return the `TrialStatus` of an end from the numbers measured on it.
+    """Return the `Reason` against an end from the numbers measured on it.
 
     A run has converged if its selection has a max-margin solution, if a strict minimum
     ρ of Φ is proved, and if none of `late_flow_residual`, `inactive_pair_bound`,
@@ -358,14 +376,33 @@ def classify_end(
     """
     rounding = SCORE_ROUNDINGS * jnp.finfo(late_flow_residual.dtype).eps * largest_score
     coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
-    converged = (
-        (limit_status == LimitStatus.PREDICTED)
-        & (inactive_pair_bound <= tolerance)
-        & (late_flow_residual <= tolerance + rounding)
-        & (history_change <= coarse * tolerance)
-        & (displacement <= tolerance)
-    )
-    status = jnp.where(converged, _outcome(positive, negative), TrialStatus.UNRESOLVED)
+    hypotheses = {
+        Reason.FLOW: flow_status == FlowStatus.REACHED,
+        Reason.MARGIN: margin_status == MaxMarginStatus.SOLVED,
+        Reason.LIMIT: limit_status == LimitStatus.PREDICTED,
+        Reason.LINE: late_flow_residual <= tolerance + rounding,
+        Reason.COMING: inactive_pair_bound <= tolerance,
+        Reason.HISTORY: history_change <= coarse * tolerance,
+        Reason.TIES: displacement <= tolerance,
+    }
+    reason = jnp.asarray(Reason.NONE, jnp.int32)
+    for name, holds in reversed(hypotheses.items()):
+        reason = jnp.where(holds, reason, name)
+    return reason
+
+
+def classify_end(
+    *,
+    reason: Int[Scalar, ""],
+    flow_status: Int[Scalar, ""],
+    margin_status: Int[Scalar, ""],
+    positive: Float[Scalar, ""],
+    negative: Float[Scalar, ""],
+    tied: Bool[Scalar, ""] | bool = False,
+) -> Int[Scalar, ""]:
+    """Return the `TrialStatus` of an end: words for what is certified, or is not."""
+    outcome = _outcome(positive, negative)
+    status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
     # A flow that did not reach its norm has the status of its own.

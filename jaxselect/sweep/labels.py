@@ -23,6 +23,7 @@ LABELS = {
     "step_size": "step size η₀",
     "seed": "seed",
     "status": "code of the status",
+    "reason": "code of the reason against a certificate",
     "outcome": "how the run ends",
     "certified": "certified from the computed p",
     "alignment_error": "relative error of Lemma 4.1",

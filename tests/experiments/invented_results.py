@@ -23,7 +23,7 @@ SCALARS += (
     "unselected_effect",
 )
 SCALARS += ("max_margin_norm", "duality_gap")
-FIELDS = [("lane", np.int64), ("status", np.int32)]
+FIELDS = [("lane", np.int64), ("status", np.int32), ("reason", np.int32)]
 FIELDS += [(name, np.float64) for name in SCALARS]
 FIELDS += [("history_dim", np.int32), ("num_steps", np.int64)]
 PATHS = ("path_log_times", "path_norms", "path_errors")

@@ -21,7 +21,7 @@ from experiments.report.study import Settings, report
 from experiments.report.uncertified import uncertified
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.study import sweep as sweep_study
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect.margin.certificate import Reason, TrialStatus
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     DIMS,
@@ -199,18 +199,18 @@ def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
     )
 
 
-@pytest.mark.parametrize("residual", [0.2, np.nan])
-def test_a_run_without_a_certificate_says_which_hypothesis_fails_most(folder, residual):
-    """The largest of what a certificate bounds; what is no number is worse."""
-    unresolved = {"status": TrialStatus.UNRESOLVED, "late_flow_residual": residual}
-    small = {"inactive_pair_bound": 0.1, "history_change": 0.0}
-    rewrite(
-        folder,
-        **{name: lambda _, it=it: it for name, it in (unresolved | small).items()},
-    )
-    (found,) = uncertified(store.load(folder))
-    assert found.number == len(DIMS) * len(STEPS) * len(SEEDS)
-    assert found.runs[0].numbers.startswith("margins move: late_flow_residual = ")
+def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
+    said = {
+        Reason.LINE: "Margins are off the late flow: late_flow_residual 0.2; ‖p‖",
+        Reason.LIMIT: "No late flow is predicted: LimitStatus; ‖p‖",
+    }
+    for reason, words in said.items():
+        changed = {"status": TrialStatus.UNRESOLVED, "late_flow_residual": 0.2}
+        changed["reason"] = reason
+        rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
+        (found,) = uncertified(store.load(folder))
+        assert found.number == len(DIMS) * len(STEPS) * len(SEEDS)
+        assert found.runs[0].numbers.startswith(words)
 
 
 def test_curves_travel_with_their_norm_and_their_constant(folder):

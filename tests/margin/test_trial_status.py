@@ -4,13 +4,19 @@ Source: mathematics, section 3e.
 """
 
 import dataclasses
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxselect.flow.cls import FlowStatus
-from jaxselect.margin.certificate import TrialStatus, classify_end
+from jaxselect.margin.certificate import (
+    Reason,
+    TrialStatus,
+    classify_end,
+    reason_against,
+)
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 
@@ -22,7 +28,7 @@ NAN = float("nan")
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Arguments of `classify_end`; converged with everything selected by default."""
+    """What is measured of an end; converged with everything selected by default."""
 
     flow_status: int = FlowStatus.REACHED
     margin_status: int = MaxMarginStatus.SOLVED
@@ -36,13 +42,24 @@ class Found:
     tied: bool = False
     displacement: float = 0.0
 
-    def status(self, **changed):
+    def judged(self, dtype=float, **changed):
+        """The status and the reason."""
         given = dataclasses.asdict(dataclasses.replace(self, **changed))
         given = {
-            name: jnp.asarray(value, jnp.int32 if name.endswith("status") else None)
+            name: jnp.asarray(value, jnp.int32 if name.endswith("status") else dtype)
             for name, value in given.items()
         }
-        return TrialStatus(classify_end(**given).item())
+        shares = {name: given.pop(name) for name in ("positive", "negative", "tied")}
+        shares["tied"] = shares["tied"] > 0
+        reason = reason_against(**given)
+        flow, margin, *_ = given.values()
+        status = classify_end(
+            reason=reason, flow_status=flow, margin_status=margin, **shares
+        )
+        return TrialStatus(status.item()), Reason(reason.item())
+
+    def status(self, **changed):
+        return self.judged(**changed)[0]
 
 
 CONVERGED = Found()
@@ -169,25 +186,29 @@ def test_every_end_of_a_flow_has_its_status():
         assert CONVERGED.status(flow_status=ended) == wanted
 
 
-def test_single_precision_allows_for_its_own_rounding():
-    given = dict.fromkeys(("inactive_pair_bound", "history_change"), 0.0)
-    given |= {"late_flow_residual": 2e-3, "positive": 1.0, "negative": 1.0}
-    given = {name: np.float32(value) for name, value in given.items()}
-    statuses = {
-        name: jnp.asarray(getattr(CONVERGED, name), jnp.int32)
-        for name in ("flow_status", "margin_status", "limit_status")
+def test_the_reason_is_the_first_hypothesis_that_fails():
+    failing = {
+        "flow_status": FlowStatus.OUT_OF_STEPS,
+        "margin_status": MaxMarginStatus.INFEASIBLE,
+        "limit_status": LimitStatus.NOT_ATTRACTING,
+        "late_flow_residual": TOLERANCE * ABOVE,
+        "inactive_pair_bound": NAN,
+        "history_change": TOLERANCE * ABOVE,
+        "displacement": TOLERANCE * ABOVE,
     }
-    for score, wanted in (
-        (10.0, TrialStatus.UNRESOLVED),
-        (1e2, TrialStatus.SELECTED_ALL),
-    ):
-        reals = {name: jnp.asarray(value) for name, value in given.items()}
-        reals["largest_score"] = jnp.asarray(score, jnp.float32)
-        assert classify_end(**statuses, **reals) == wanted
+    assert CONVERGED.judged()[1] == Reason.NONE
+    reasons = list(Reason)[1:]
+    for first, (name, reason) in enumerate(zip(failing, reasons, strict=True)):
+        assert CONVERGED.judged(**{name: failing[name]})[1] == reason
+        later = dict(list(failing.items())[first:])
+        assert CONVERGED.judged(**later)[1] == reason
+
+
+def test_single_precision_allows_for_its_own_rounding():
+    single = partial(CONVERGED.judged, dtype=jnp.float32)
+    for score, wanted in ((10.0, Reason.LINE), (1e2, Reason.NONE)):
+        assert single(late_flow_residual=2e-3, largest_score=score)[1] == wanted
     # A hundred tolerances, whatever the scores, for what no gradient corrects.
-    for factor, wanted in (
-        (BELOW32, TrialStatus.SELECTED_ALL),
-        (ABOVE32, TrialStatus.UNRESOLVED),
-    ):
-        reals["history_change"] = jnp.float32(100 * TOLERANCE) * jnp.float32(factor)
-        assert classify_end(**statuses, **reals) == wanted
+    for factor, wanted in ((BELOW32, Reason.NONE), (ABOVE32, Reason.HISTORY)):
+        change = np.float32(100 * TOLERANCE) * np.float32(factor)
+        assert single(history_change=change)[1] == wanted

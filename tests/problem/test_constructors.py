@@ -311,6 +311,19 @@ def test_an_end_reached_elsewhere_is_certified_within_another_program():
         np.testing.assert_allclose(end.direction, found.direction, rtol=1e-9)
 
 
+def test_an_end_that_is_not_certified_says_why():
+    """p off its line, and a flow that ends before its norm."""
+    problem, _ = queried(0)
+    found = solved(problem)
+    off = found.trained + 1e-2 * found.direction
+    moved = certify_at(problem, off, found.flow.log_time, earlier=found.problem.start)
+    assert "\nWhy: Margins are off the late flow" in str(moved)
+    assert f"It is {moved.certificate.late_flow_residual:.3g}." in str(moved)
+    short = solve(problem, settings=FlowSettings(max_steps=8))
+    assert "\nWhy: It took `max_steps` steps." in str(short)
+    assert "Why" not in str(found)
+
+
 def test_certificate_of_a_selected_end_fails_off_its_line():
     problem, _ = queried(0)
     found = solved(problem)

@@ -207,7 +207,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
     """Counted by a trial that draws its corpus and finds nothing."""
     traced = []
     names = {field.name for field in dataclasses.fields(Trial)}
-    whole = {"status", "history_dim", "num_steps", "next"}
+    whole = {"status", "reason", "history_dim", "num_steps", "next"}
 
     grid = changed(TINY, sequences=(6, 10), seed=(0,))
 
