@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from .data.components import centred_in_components, components
 from .data.corpus import Corpus
-from .data.synthetic import centred_in_components, components
 from .flow.cls import Held
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (

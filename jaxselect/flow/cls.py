@@ -23,8 +23,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..checks import at_least, increasing
 from ..compilation import full_precision
+from ..data.components import centred_in_components
 from ..data.corpus import Corpus
-from ..data.synthetic import centred_in_components
 from ..model.attention import (
     advances,
     attend_bags,

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..data.components import subtract_group_means
 from ..data.corpus import Corpus
 from ..data.loss import Loss
-from ..data.synthetic import subtract_group_means
 from ..model.attention import functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem

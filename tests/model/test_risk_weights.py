@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jaxselect.checks import BadInput
+from jaxselect.data.components import components
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.data.synthetic import components
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
     accuracy,
