@@ -17,20 +17,19 @@ class Settings(Program):
         grid: what to run.
         out: folder for the results; by default results/PRESET.
         resume: go on where an earlier sweep stopped; else its chunks are removed.
-        launcher: processes or devices of this machine, all of its devices on each
-            chunk, a cluster of jax processes, or Ray.
+        launcher: processes or devices of this machine, or a cluster by Ray.
         workers: processes or devices to use; by default all, for up to 64 runs one.
         chunk_size: lanes per file, and per call where they are in step; by default
             what suits the device, and what its memory holds.
         vmapped: lanes of a chunk in step, or one after the other; by default in step
-            on accelerators, and where they are sharded.
+            on accelerators.
         quiet: no progress.
     """
 
     grid: Grid = field(default_factory=Grid)
     out: Path | None = None
     resume: bool = True
-    launcher: Literal["local", "sharded", "jax", "ray"] = "local"
+    launcher: Literal["local", "ray"] = "local"
     workers: Count | None = None
     chunk_size: int | None = None
     vmapped: bool | None = None

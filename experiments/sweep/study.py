@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,17 +29,10 @@ from experiments.common.study import check_numbers
 from experiments.sweep.job import ConfiguredJob
 from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
-from jaxselect.checks import BadInput
 from jaxselect.files import writing
 from jaxselect.sweep.batch_size import cut, few_runs, sizes
 from jaxselect.sweep.grid import Grid
-from jaxselect.sweep.launch import (
-    Done,
-    local,
-    over_jax_processes,
-    over_ray,
-    sharded,
-)
+from jaxselect.sweep.launch import Done, local, over_ray
 from jaxselect.sweep.run import plan
 from jaxselect.sweep.store import finished, load
 
@@ -64,8 +56,6 @@ def sweep(settings: Settings) -> dict:
     if settings.out is not None:
         writable(settings.out)
     grid = settings.grid
-    if settings.launcher == "jax":
-        _join_cluster()
     configure(grid.precision)
     _require_memory(grid)
     grid.check()
@@ -75,23 +65,18 @@ def sweep(settings: Settings) -> dict:
     if workers is None:
         # A second process would start for longer than it works.
         workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
-    shards = jax.local_devices()[:workers] if settings.launcher == "sharded" else []
     vmapped, chunk_size = cut(
         grid,
         kind,
         vmapped=settings.vmapped,
         chunk_size=settings.chunk_size,
-        shards=len(shards),
-        measured=settings.launcher in ("local", "sharded"),
+        measured=settings.launcher == "local",
     )
-    if not settings.resume and settings.launcher == "jax":
-        raise BadInput("no-resume with the jax launcher: remove the folder instead")
     chunks = plan(grid, chunk_size)
-    first = settings.launcher != "jax" or jax.process_index() == 0
-    with writing(folder) if first else contextlib.nullcontext(), _stopping() as stop:
+    with writing(folder), _stopping() as stop:
         if not settings.resume:
             old = (folder / "chunks").glob("[0-9]*.npy")
-            for path in (*folder.glob("settings.*json"), *old):
+            for path in (folder / "settings.json", *old):
                 path.unlink(missing_ok=True)
         job = ConfiguredJob(grid, chunk_size, vmapped, folder)
         pending, damaged = job.begin(kind, alone=settings.launcher == "local")
@@ -99,12 +84,8 @@ def sweep(settings: Settings) -> dict:
             say(f"{len(damaged)} damaged chunks found and removed: {damaged}")
         if there := len(chunks) - len(pending):
             say(f"{there} of {len(chunks)} chunks are there already")
-        if settings.launcher == "jax":
-            run = over_jax_processes(job, pending, stop, len(chunks))
-        elif settings.launcher == "ray":
+        if settings.launcher == "ray":
             run = over_ray(job, pending, stop, kind)
-        elif settings.launcher == "sharded":
-            run = sharded(job, pending, stop, shards)
         else:
             run = local(job, pending, stop, kind, workers)
         if pending and not settings.quiet:
@@ -121,30 +102,12 @@ def sweep(settings: Settings) -> dict:
     if stop.is_set() and left:
         say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
         raise KeyboardInterrupt
-    if not first:
-        return {}
     summary = summarise(load(folder))
     summary |= {"folder": str(folder), "runs_now": ran, "seconds_now": seconds}
     if ran:
         say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")
     say(describe(summary))
     return summary
-
-
-def _join_cluster() -> None:
-    """Meet the other processes of a cluster.
-
-    Raises:
-        BadInput: there is no cluster that JAX knows.
-    """
-    try:
-        jax.distributed.initialize()
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(
-            f"the jax launcher found no cluster ({error}): start it with your "
-            "cluster's launcher, such as srun or mpirun; on one machine leave "
-            "--launcher out"
-        ) from error
 
 
 def _announcement(grid: Grid, kind: str, folder: Path) -> str:

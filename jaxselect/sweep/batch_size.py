@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 
-from ..checks import BadInput
 from ..compilation import compile_options, fast_compile_options
 from .grid import FAMILIES, Grid, Shape
 from .run import lane_kinds, program
@@ -35,7 +34,6 @@ def cut(
     *,
     vmapped: bool | None = None,
     chunk_size: int | None = None,
-    shards: int = 0,
     measured: bool = True,
 ) -> tuple[bool, int]:
     """Choose whether the lanes of a chunk run in lockstep, and how many it has.
@@ -43,29 +41,20 @@ def cut(
     Args:
         grid: grid of trials.
         kind: kind of device: `cpu`, `gpu` or `tpu`.
-        vmapped: in step or not; by default on accelerators, and where they are shared.
+        vmapped: in step or not; by default on accelerators.
         chunk_size: by default what suits the device.
-        shards: devices that share each chunk; none by default.
         measured: let a device say how many lanes it holds.
-
-    Raises:
-        BadInput: lanes that cannot be shared.
 
     Example:
         >>> cut(Grid(), "cpu")
         (False, 8)
     """
     if vmapped is None:
-        vmapped = shards > 0 or kind != "cpu"
-    if shards and not vmapped:
-        raise BadInput("the sharded launcher: wanted lanes in step, --vmapped")
+        vmapped = kind != "cpu"
     if chunk_size is None:
         chunk_size = CHUNK_SIZE[kind]
         if vmapped and kind != "cpu" and measured:
             chunk_size = lanes_per_device(grid, chunk_size)
-        chunk_size *= max(shards, 1)
-    if shards and chunk_size % shards:
-        raise BadInput(f"chunk_size {chunk_size}: wanted a multiple of {shards}")
     return vmapped, chunk_size
 
 

@@ -1,4 +1,4 @@
-"""Running a grid, on this machine, on a cluster or by Ray.
+"""Running a grid, on this machine or on a cluster by Ray.
 
 Each launcher is an iterator over finished chunks and independent of their content.
 Chunks already on disk are skipped, so a sweep that was killed can be resumed by any
@@ -41,7 +41,7 @@ from .batch_size import cut, effort
 from .description import description
 from .grid import NUMBERS, Grid, Shape
 from .labels import load
-from .run import lanes_over, plan, program, run_and_write
+from .run import plan, program, run_and_write
 from .store import finished, prepare, tidy
 
 if TYPE_CHECKING:
@@ -238,57 +238,6 @@ def on_devices(
 
     with ThreadPoolExecutor(len(devices)) as pool:
         yield from _fed(pool, run, list(pending), stop, len(devices))
-
-
-def sharded(
-    job: Job, pending: list[int], stop: threading.Event, devices: list
-) -> Iterator[Done]:
-    """Split the lanes of each chunk over all devices.
-
-    Devices wait for each other, unlike those of `on_devices`, but a single chunk ends
-    sooner, which helps if there are fewer chunks than devices.
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the chunk in flight.
-        devices: of JAX; their number divides the chunk size.
-
-    Yields:
-        One entry per finished chunk.
-    """
-    place = lanes_over(devices)
-    for index in pending:
-        if stop.is_set():
-            return
-        yield job.run(index, place)
-
-
-def over_jax_processes(
-    job: Job, pending: list[int], stop: threading.Event, total: int
-) -> Iterator[Done]:
-    """Run this process's share of a cluster that `jax.distributed` has joined.
-
-    Chunk i belongs to process i mod N. The first process ends when all chunks are on
-    disk, the others when their own are.
-
-    Args:
-        job: what to run.
-        pending: chunks that are not on disk yet.
-        stop: set to end after the chunks in flight.
-        total: number of chunks in the sweep.
-
-    Yields:
-        One entry per chunk finished by this process.
-    """
-    process, processes = jax.process_index(), jax.process_count()
-    share = [index for index in pending if index % processes == process]
-    devices = jax.local_devices()
-    if devices[0].platform == "cpu":
-        devices = devices[:1]
-    yield from on_devices(job, share, stop, devices)
-    while process == 0 and not stop.is_set() and len(finished(job.folder)[0]) < total:
-        time.sleep(0.5)
 
 
 def over_ray(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ..checks import BadInput, whole
 from ..data.corpus import Corpus
@@ -197,16 +196,6 @@ def program(
     return jax.jit(jax.vmap(lane) if vmapped else lane)
 
 
-def lanes_over(devices: Sequence[Any]) -> NamedSharding:
-    """Return the sharding that gives each device equally many lanes.
-
-    Example:
-        >>> tuple(lanes_over(jax.devices()[:1]).spec)
-        ('lanes',)
-    """
-    return NamedSharding(Mesh(np.array(devices), ("lanes",)), PartitionSpec("lanes"))
-
-
 def run_chunk(
     grid: Grid,
     chunk: Chunk,
@@ -226,8 +215,7 @@ def run_chunk(
         chunk: one chunk of `plan`.
         chunk_size: lanes of a full chunk, and of a call where they are in step.
         vmapped: all lanes in step, or one after the other.
-        device: where; JAX's default if not given, or the sharding of `lanes_over`
-            where lanes in step are cut over several.
+        device: where; JAX's default if not given.
         programs: from grid, shape and `vmapped` to a function of `lane_values`, by
             default compiled as it is called.
 

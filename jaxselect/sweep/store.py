@@ -1,6 +1,6 @@
 """Storage of a sweep: one file per chunk of lanes, opened as labelled arrays.
 
-A folder holds `settings.json`, a copy of it, and `chunks/00000.npy`, …: tables with one
+A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one
 row per lane, followed by a checksum. A chunk is written under another name and then
 renamed, so a file is always complete. `load("results/default")` opens a folder.
 """
@@ -41,7 +41,8 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     """
     wanted = json.loads(json.dumps(description))
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
-    if any(path.exists() for path in _descriptions(folder)):
+    path = folder / "settings.json"
+    if path.exists():
         differing = differences(describe(folder), wanted)
         if differing:
             raise BadInput(
@@ -51,10 +52,9 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
             )
     # The order of the axes is that of the lanes: keys stay as they are.
     text = json.dumps(wanted, indent=2, allow_nan=False) + "\n"
-    for path in _descriptions(folder):
-        if not path.exists() or path.read_text(errors="replace") != text:
-            with replacing(path) as aside:
-                aside.write_text(text)
+    if not path.exists():
+        with replacing(path) as aside:
+            aside.write_text(text)
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -63,31 +63,21 @@ def describe(folder: Path) -> dict[str, Any]:
     Raises:
         BadInput: no results there, or a damaged description.
     """
-    damaged = False
-    for path in _descriptions(folder):
-        try:
-            found = json.loads(regular(path).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict):
-            return found
-        damaged = True
-    if damaged:
+    try:
+        found = json.loads(regular(folder / "settings.json").read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput(
-            f"{folder}/settings.json is damaged, and so is settings.backup.json: "
-            "restore one of them, or begin again with --no-resume"
+            f"{folder} holds no results (it has no settings.json): name the folder "
+            "that a sweep was given with --out"
+        ) from None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(
+            f"{folder}/settings.json is damaged: restore it, or begin again with "
+            "--no-resume"
         )
-    raise BadInput(
-        f"{folder} holds no results (it has no settings.json): name the folder that a "
-        "sweep was given with --out"
-    )
-
-
-def _descriptions(folder: Path) -> tuple[Path, Path]:
-    """The file that describes a sweep, and its copy."""
-    return folder / "settings.json", folder / "settings.backup.json"
+    return found
 
 
 def differences(here: Any, there: Any, name: str = "") -> list[str]:

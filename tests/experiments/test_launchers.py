@@ -2,17 +2,14 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from jaxselect.sweep import store
-from tests.experiments.test_cli import CHUNKS, assert_same, run, start, sweep
+from tests.experiments.test_cli import CHUNKS, assert_same, run, sweep
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -26,67 +23,9 @@ def whole(tmp_path_factory):
     return folder
 
 
-def free_slurm_job():
-    """A job number from which JAX derives a port that is free."""
-    for job in range(4096):
-        with socket.socket() as probe:
-            # JAX's rule for Slurm: port = number mod 4096 + 61440.
-            if probe.connect_ex(("localhost", 61440 + job)):
-                return job
-    raise OSError("no free port")
-
-
-def start_cluster(folder, processes=2):
-    """Processes that find each other by JAX's own detection of a Slurm job."""
-    job = free_slurm_job()
-    started = []
-    for rank in range(processes):
-        environment = os.environ | {
-            "SLURM_JOB_ID": str(job),
-            "SLURM_STEP_NODELIST": "localhost",
-            "SLURM_NTASKS": str(processes),
-            "SLURM_PROCID": str(rank),
-            "SLURM_LOCALID": str(rank),
-            "SLURM_STEP_NUM_NODES": "1",
-        }
-        arguments = map(str, sweep(folder, "--launcher", "jax"))
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                cwd=ROOT,
-                env=environment,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    return started
-
-
 def end(processes):
     errors = [process.communicate(timeout=300)[1] for process in processes]
     return [process.returncode for process in processes], errors
-
-
-def test_two_jax_processes_write_the_same_bytes(whole, tmp_path):
-    codes, errors = end(start_cluster(tmp_path))
-    assert codes == [0, 0], errors
-    assert_same(whole, tmp_path)
-
-
-def test_a_jax_process_that_dies_loses_nothing(whole, tmp_path):
-    processes = start_cluster(tmp_path)
-    while not list((tmp_path / "chunks").glob("*.npy")):
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.02)
-    processes[1].kill()
-    time.sleep(2)
-    processes[0].kill()
-    end(processes)
-    kept = set((tmp_path / "chunks").glob("*.npy"))
-    assert 0 < len(kept) < CHUNKS
-    codes, errors = end(start_cluster(tmp_path))
-    assert codes == [0, 0], errors
-    assert_same(whole, tmp_path)
 
 
 # Ray forks, of which JAX warns, and leaves files open; both show up at random moments.
@@ -161,22 +100,6 @@ assert len(done) == {CHUNKS}
     assert_same(whole, tmp_path)
     for path in (whole / "chunks").iterdir():
         assert path.read_bytes() == (tmp_path / "chunks" / path.name).read_bytes()
-
-
-def test_lanes_cut_over_four_devices_find_the_same(whole, tmp_path):
-    """One call for all of them, three lanes on each, the last ones filled up."""
-    flag = "--xla_force_host_platform_device_count=4"
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
-    cut = sweep(tmp_path, "--launcher", "sharded", "--chunk-size", 12)
-    codes, errors = end([start(*cut, XLA_FLAGS=flags)])
-    assert codes == [0], errors
-    alone, shared = store.load(whole), store.load(tmp_path)
-    # Lanes in step round in another order than lanes in turn, and so does each step of
-    # the flow that follows.
-    for name in ("status", "important_selected", "history_dim"):
-        assert (shared[name] == alone[name]).all()
-    for name in ("alignment_error", "cls_norm", "log_time", "max_margin_norm"):
-        np.testing.assert_allclose(shared[name], alone[name], rtol=1e-9)
 
 
 def busy_ray_worker():

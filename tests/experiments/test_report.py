@@ -223,10 +223,9 @@ def test_curves_travel_with_their_norm_and_their_constant(folder):
 
 
 def describe(folder, **changes):
-    """Change what a sweep says of itself, in both of its files."""
-    for name in ("settings.json", "settings.backup.json"):
-        path = folder / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    """Change what a sweep says of itself."""
+    path = folder / "settings.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_the_page_asks_for_nothing_outside(folder):

@@ -43,12 +43,11 @@ def damage(folder, kind):
     """Spoil a folder of results in one of the ways in which folders are spoilt."""
     chunk = next((folder / "chunks").glob("*.npy"))
     description = store.describe(folder)
-    both = [folder / name for name in ("settings.json", "settings.backup.json")]
+    settings = folder / "settings.json"
     if kind == "cut":
         chunk.write_bytes(chunk.read_bytes()[:-40])
     elif kind == "no settings":
-        for path in both:
-            path.unlink()
+        settings.unlink()
     elif kind == "no runs":
         for path in (folder / "chunks").glob("*.npy"):
             path.unlink()
@@ -59,8 +58,7 @@ def damage(folder, kind):
             "a list": "[1, 2]",
             "a study stopped": '{"study": "phases", "axes": {}}',
         }
-        for path in both:
-            path.write_text(spoilt[kind])
+        settings.write_text(spoilt[kind])
         if kind == "a study stopped":
             chunk.unlink()
 

@@ -179,8 +179,7 @@ def test_figures_of_a_sweep_refuse_damaged_chunks(tmp_path, capsys):
         assert figures.main([str(tmp_path)]) == 2
         assert "00001.npy is damaged" in capsys.readouterr().err
     chunk.write_bytes(whole)
-    for settings in ("settings.json", "settings.backup.json"):
-        file = tmp_path / settings
-        file.write_bytes(file.read_bytes()[:-20])
+    file = tmp_path / "settings.json"
+    file.write_bytes(file.read_bytes()[:-20])
     assert figures.main([str(tmp_path)]) == 2
-    assert "settings.json is damaged, and so is" in capsys.readouterr().err
+    assert "settings.json is damaged" in capsys.readouterr().err

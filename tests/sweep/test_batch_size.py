@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxselect.checks import BadInput
 from jaxselect.sweep import batch_size
-from jaxselect.sweep.batch_size import CHUNK_SIZE, cut
 from jaxselect.sweep.grid import Grid
 
 
@@ -53,24 +51,3 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
 def test_a_device_that_tells_nothing_gets_the_most():
     assert jax.local_devices()[0].memory_stats() is None
     assert batch_size.lanes_per_device(Grid(), 16) == 16
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ({}, (False, CHUNK_SIZE["cpu"])),
-        ({"shards": 4}, (True, 4 * CHUNK_SIZE["cpu"])),
-        ({"shards": 4, "chunk_size": 12}, (True, 12)),
-    ],
-)
-def test_devices_that_share_a_chunk_get_as_many_lanes_each(given, wanted):
-    assert cut(Grid(), "cpu", **given) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [({"chunk_size": 10}, "multiple of 4"), ({"vmapped": False}, "--vmapped")],
-)
-def test_lanes_that_cannot_be_shared_are_refused(given, message):
-    with pytest.raises(BadInput, match=message):
-        cut(Grid(), "cpu", shards=4, **given)
