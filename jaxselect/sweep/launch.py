@@ -293,7 +293,9 @@ def _processes(
         pool = ProcessPoolExecutor(workers, context, _start, (os.getpid(), cache))
         try:
             with pool:
-                for done in _fed(pool, partial(_run, job), left, stop, workers):
+                # One worker compiles, and the others read its program from the cache.
+                first = 1 if cache else workers
+                for done in _fed(pool, partial(_run, job), left, stop, workers, first):
                     left.remove(done["index"])
                     yield done
             return
@@ -328,13 +330,18 @@ def _fed(
     queue: list[int],
     stop: threading.Event,
     workers: int,
+    first: int | None = None,
 ) -> Iterator[Done]:
-    """Give each worker one chunk at a time, so that stopping waits for no more."""
-    queue = list(queue)
+    """Give each worker one chunk at a time, so that stopping waits for no more.
+
+    Until a chunk is done only the first of them work, by default all.
+    """
+    queue, most = list(queue), first or workers
     flying: set[Future[Done]] = set()
     while (queue and not stop.is_set()) or flying:
-        while queue and len(flying) < workers and not stop.is_set():
+        while queue and len(flying) < most and not stop.is_set():
             flying.add(pool.submit(run, queue.pop(0)))
         ready, flying = wait(flying, return_when=FIRST_COMPLETED)
         for future in ready:
             yield future.result()
+        most = workers

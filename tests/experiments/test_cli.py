@@ -143,18 +143,17 @@ def is_worker(pid):
 
 def test_a_killed_sweep_leaves_no_worker_and_goes_on_to_the_same_bytes(whole, tmp_path):
     process = start(*sweep(tmp_path, "--workers", 2))
-    # Workers watch their parent once they have begun: give one a chunk.
-    while not stamps(tmp_path):
+    # The second one begins when the first has compiled, and written a chunk.
+    while len(workers := workers_of(process)) < 2:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
-    workers = workers_of(process)
+    assert stamps(tmp_path)
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 30
     while any(is_worker(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert len(workers) == 2
     finish(tmp_path, whole[0], "--workers", 1)
 
 
