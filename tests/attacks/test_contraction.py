@@ -58,6 +58,13 @@ def test_an_overtaking_that_curvature_opposes_is_no_tie():
     assert verdict(claim) == "confirmed"
 
 
+def test_no_step_leads_over_a_rest_where_tokens_change_places():
+    """Two scores wide at log t = 43.2; a step of seventeen saw forces agree."""
+    status, claim = claim_of(draw("return", 5069))
+    assert status == "TIED"
+    assert verdict(claim) == "confirmed"
+
+
 @pytest.mark.parametrize("kind", SHORT)
 def test_short_ties_are_not_certified_before_they_rest(kind):
     """Contracted where their forces cancel, a third of those on their way is refuted.
