@@ -35,7 +35,8 @@ NORM = 1e4
 OPPOSED, SETTLED = 1e7, 1e-4
 # Weight of a loser that comes back to a tied bag, and that it is to lose again.
 BACK, GONE = 1e-2, 5e-3
-# A claim is followed to its log-time and half of that again.
+# A claim is followed to its log-time and half of that again; both times p is compared
+# with its line.
 BEYOND = 1.5
 # Distance from the claimed line, in scores: the flow errs by 3e-5 in a step.
 OFF = 5e-3
@@ -145,6 +146,7 @@ class Claim:
         ties: the literal model, with the ties of each stage solved for, those of most
             tokens first.
         at: τ and p that have been come to.
+        compared: how often p has been compared with the line.
         rest: those of `ties` that rest there.
         verdict: empty until there is one.
     """
@@ -155,12 +157,14 @@ class Claim:
     line: object
     ties: list[Literal]
     at: tuple[float, np.ndarray]
+    compared: int = 0
     rest: Literal | None = None
     verdict: str = ""
 
     @property
-    def end(self):
-        return BEYOND * self.log_time
+    def until(self):
+        """The log-time at which p is compared with the line next."""
+        return (1.0, BEYOND)[self.compared] * self.log_time
 
 
 def claim_of(given, norm=NORM):
@@ -210,7 +214,9 @@ def settled(claim, p):
 
 
 def follow_whole(claims):
-    """All of p until the ties of each claim have settled, or to its end."""
+    """All of p until the ties of each claim have settled, or it is compared."""
+    for claim in claims:
+        claim.rest = None
     lanes = stacked([claim.lanes for claim in claims])
     starts = np.array([claim.start for claim in claims])
     late, p = map(np.array, zip(*(claim.at for claim in claims), strict=True))
@@ -227,14 +233,14 @@ def follow_whole(claims):
             stops[place] = settled(claims[number], p)
         return stops
 
-    ends = np.array([claim.end for claim in claims])
+    ends = np.array([claim.until for claim in claims])
     follow(course, ends, callback=rest, tolerance=TOLERANCE, rest=False)
     for claim, p, late, outcome in zip(
         claims, starts + course.moved, course.y[:, -1], course.outcome, strict=True
     ):
         claim.at = late, p
         if outcome == Outcome.REACHED:
-            claim.verdict = compared(claim)
+            compare(claim)
         elif outcome != Outcome.STOPPED and not settled(claim, p):
             claim.verdict = f"unknown: {Outcome(outcome).name}"
 
@@ -256,11 +262,12 @@ def follow_ties(claim):
     try:
         while solver.status == "running" and solver.nfev < EVALUATIONS:
             solver.step()
-            if solver.y[-1] > claim.end:
-                y = passing(solver, claim.end)
-                claim.at = y[-1], truth.whole(y[:-1])
-                claim.verdict = compared(claim)
-                return
+            while solver.y[-1] > claim.until:
+                late = claim.until
+                claim.at = late, truth.whole(passing(solver, late)[:-1])
+                compare(claim)
+                if claim.verdict:
+                    return
             p, at, _ = truth.solved(solver.y[:-1])
             claim.at = solver.y[-1], p
             if truth.log_shares(at).max() > np.log(BACK):
@@ -284,11 +291,15 @@ def passing(solver, late):
     return path(length)
 
 
-def compared(claim):
-    """The verdict on a claim that has been followed to its end."""
+def compare(claim):
+    """Compare p with the line where it begins, and at the end of the claim."""
     late, p = claim.at
     off = np.ptp(claim.ties[0].e @ (p - np.asarray(claim.line(late))))
-    return "confirmed" if off < OFF else f"refuted: {off:.2g} off its line"
+    claim.compared += 1
+    if not off < OFF:
+        claim.verdict = f"refuted: {off:.2g} off its line"
+    elif claim.compared == 2:
+        claim.verdict = "confirmed"
 
 
 def judge(claims):
@@ -300,7 +311,7 @@ def judge(claims):
         with np.errstate(all="ignore"):
             follow_whole(left)
             for claim in left:
-                if not claim.verdict:
+                if not claim.verdict and claim.rest:
                     follow_ties(claim)
     for claim in claims:
         claim.verdict = claim.verdict or "unknown: too many returns"

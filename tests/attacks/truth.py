@@ -49,8 +49,9 @@ C = (
 TOLERANCE = 1e-9
 ROUNDINGS = 64
 # A growing pull is not to be strode over: steps take it half of the way, in logarithms,
-# to this share of the force.
-SEEN = 1e-3
+# to this share of the force. A token gets half of the way to the top one in a step, or
+# this far in its score: where it gets there, opposed forces may cancel.
+SEEN, CLOSER = 1e-3, 0.5
 # Single pulls over their sum: from the first on ties are looked for, beyond the second
 # the sum has too few digits.
 CANCELLING, LOST = 1e6, 1e12
@@ -80,15 +81,21 @@ def step(lanes, y, size):
 
 
 def _longest(at, slope):
-    """How far the curve may go before a pull that grows unseen is to be seen."""
+    """How far the curve may go before a pull that grows unseen is to be seen, or a
+    token overtakes the top one of its bag."""
     unit, pace = at.force / at.length()[:, None], slope[:, -1, None, None]
-    growth = pace + np.einsum("bxwk,bk->bxw", at.pull.from_top, unit)
+    closing = np.einsum("bxwk,bk->bxw", at.pull.from_top, unit)
+    growth = pace + closing
     with np.errstate(divide="ignore"):
         seen = np.log(SEEN) + at.scale + np.log(at.length())
     missing = seen[:, None, None] - at.pull.log_size
     grows = (growth > 0) & (missing > 0) & np.isfinite(missing)
     room = np.maximum(0.5 * missing, 1.0) / np.where(grows, growth, 1.0)
-    return np.where(grows, room, np.inf).min((1, 2))
+    room = np.where(grows, room, np.inf)
+    behind = -at.pull.log_weight
+    comes = (closing > 0) & np.isfinite(behind)
+    near = np.maximum(0.5 * behind, CLOSER) / np.where(comes, closing, 1.0)
+    return np.minimum(room, np.where(comes, near, np.inf)).min((1, 2))
 
 
 def cancelling(at):

@@ -3,6 +3,8 @@
 Source: mathematics, section 3e.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,12 +12,12 @@ import numpy as np
 import pytest
 
 from jaxselect.data.corpus import from_bags, from_sequences
-from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL
 from jaxselect.margin.certificate import Ending, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import Minimum
-from jaxselect.margin.pairs import pair_strength, pairs_of
+from jaxselect.margin.pairs import ROUNDINGS, pair_strength, pairs_of
 from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters
@@ -85,6 +87,65 @@ def test_every_term_of_the_bound_counts(s, offset_error):
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
     bound = bound_of(start, bags, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
+
+
+def test_a_pair_counts_by_what_its_strength_may_err():
+    """Its bags may cancel: what is left is its blur, and a rounding of its terms."""
+    start, bags = problem([2.0, 0.5], [1, -1])
+    query = jnp.array([8.0 + np.log(0.25), 0.0])
+    margin, _, late, _ = jax.tree.map(jnp.asarray, late_flow(start, bags, query))
+    second = jnp.zeros((3, 3)).at[0, 2].set(1.0)
+
+    @jax.jit
+    def inactive(factor, magnitude, blur, active):
+        strength = late.strength._replace(
+            factor=factor * second, magnitude=magnitude * second, blur=blur * second
+        )
+        known = eqx.tree_at(lambda late: late.strength, late, strength)
+        held = eqx.tree_at(lambda margin: margin.active, margin, active)
+        end = Ending(jnp.asarray(CHOSEN), held, known)
+        given = attention(start, bags), end, query, jnp.asarray(8.0), TOLERANCE
+        return perturbations(*given).inactive
+
+    wanted = inactive(-0.5, 0.0, 0.0, margin.active)
+    rounding = ROUNDINGS * np.finfo(float).eps
+    assert wanted > 0
+    for given in ((0.0, 0.0, 0.5), (0.0, 0.5 / rounding, 0.0)):
+        found = inactive(*given, margin.active)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_an_inactive_pair_that_does_not_fade_has_no_bound():
+    """That of the active pair, which has margin one, if it is not taken for active."""
+    start, bags = problem([2.0, 0.5], [1, -1])
+    query = np.array([8.0 + np.log(0.25), 0.0])
+    margin, _, late, _ = late_flow(start, bags, query)
+    none = np.zeros_like(margin.active)
+    missed = eqx.tree_at(lambda margin: margin.active, margin, none)
+    assert np.isfinite(bound_of(start, bags, margin, late, query, np.array(8.0)))
+    assert np.isinf(bound_of(start, bags, missed, late, query, np.array(8.0)))
+
+
+@pytest.mark.parametrize(("offset_error", "bounded"), [(0.1, True), (0.2, False)])
+def test_forces_of_a_loss_with_a_domain_may_grow_fourfold(offset_error, bounded):
+    """κ̄ of −log m is that of margins above half of m: beyond, nothing is bounded."""
+    start, bags = problem([2.0, 0.5], [1, -1])
+    query = jnp.array([12.0 + np.log(0.25), 0.0])
+    margin, _, late, _ = jax.tree.map(jnp.asarray, late_flow(start, bags, query))
+    growth = np.exp(2 * (2 * offset_error * LONG + TOLERANCE))
+    assert (growth < 4) == bounded
+
+    @jax.jit
+    def omitted(offset_error):
+        labels = jnp.ones_like(bags.labels)
+        corpus = dataclasses.replace(bags, labels=labels, loss=NEXT_TOKEN)
+        values = jnp.where(corpus.tokens == 0, 1.0, 0.0)
+        given = dataclasses.replace(attention(start, corpus), values=values)
+        off = eqx.tree_at(lambda late: late.offset_error, late, offset_error)
+        end = Ending(jnp.asarray(CHOSEN), margin, off)
+        return perturbations(given, end, query, jnp.asarray(12.0), TOLERANCE).omitted
+
+    assert bool(np.isfinite(omitted(jnp.asarray(offset_error)))) is bounded
 
 
 def test_ties_that_are_not_at_rest_count():
@@ -202,3 +263,19 @@ def test_a_steeper_log_slope_and_growing_weights_are_bounded_on_less():
         given = attention(start, bags), chosen, query, 1.0
         bound = jax.jit(_gross_forces)(*given, growth**2).omitted
         assert bool(np.isfinite(bound)) == claimed
+
+
+def test_the_share_of_the_next_token_is_not_halved():
+    """κ̄ = 2/m where −log m may fall to half of m: ε (1 + 2/m) ≤ 1/8."""
+    start = Parameters(*map(jnp.asarray, (np.eye(2), np.zeros(2), [1.0, 0.0])))
+    bags = from_sequences([[0, 1]], [1], vocabulary=2, loss=NEXT_TOKEN)
+    chosen = jnp.array([[True, False]])
+    gross = jax.jit(
+        lambda query: _gross_forces(attention(start, bags), chosen, query, jnp.ones(()))
+    )
+    for lost, wanted in ((0.035, True), (0.05, False)):
+        mass = 1 - lost
+        omitted = gross(jnp.array([np.log(mass / lost), 0.0])).omitted
+        assert lost * (1 + 1 / mass) < 0.125
+        bound = 4 * lost * (1 + 2 / mass) * np.e * lost / mass if wanted else np.inf
+        np.testing.assert_allclose(omitted, bound, rtol=1e-12)

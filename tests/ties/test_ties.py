@@ -186,13 +186,22 @@ def test_the_contracted_problem_is_the_problem_with_its_ties_at_rest(seed):
         np.testing.assert_allclose(force, full, atol=1e-13)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 4, 7])
 def test_the_blur_bounds_what_offsets_err_by_where_the_rest_is_off(seed):
-    """By a move of 2ν in the norm of H, the farthest that the minimum may be."""
+    """By a move of 2ν in the norm of H, the farthest that the minimum may be.
+
+    The two moves are those that change a loser's lead over its tied bag the most.
+    """
     model, bags = problem(seed)
     ties = find(model, bags)
-    root, axes = np.asarray(ties.root), np.eye(len(ties.axes))[:2]
-    for off in 1e-6 * (axes + axes[::-1] * [[1.0], [-1.0]]) / np.sqrt(2):
+    root, inside = np.asarray(ties.root), np.asarray(model.embeddings @ ties.axes.T)
+    at_rest = np.exp(inside @ np.asarray(ties.rest.point))
+    for bag, loser in ((0, 3), (3, 4)):
+        tokens = np.asarray(bags.tokens)[bag]
+        share = np.where(ties.selected[bag], bags.counts[bag] * at_rest[tokens], 0.0)
+        mean = share @ inside[tokens] / share.sum()
+        off = root @ root.T @ (inside[loser] - mean)
+        off = 1e-6 * off / np.linalg.norm(off)
         place = jnp.asarray(ties.rest.point + off)
         decrement = jnp.asarray(np.linalg.norm(np.linalg.solve(root, off)) / 2)
         rest = ties.rest._replace(point=place, decrement=decrement)
@@ -396,6 +405,62 @@ def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
         query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
         push, force = both(jnp.asarray(query))
         np.testing.assert_allclose(np.exp(push), force, rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_push_bounds_the_force_of_losers_wherever_ties_are_let(seed):
+    """At z* + δ, for ‖δ‖ up to ϱ: the force along the ties less that of these alone."""
+    model, bags = problem(seed)
+    model = settled(model, bags)
+    ties = find(model, bags)
+    few, held = contracted(model, bags, ties)
+    kept = jnp.where(chosen(model, bags), bags.counts, 0.0)
+    alone = dataclasses.replace(bags, counts=kept)
+    room = 2 * held.allowed / ties.rest.stiffness + ties.moved
+
+    @jax.grad
+    def slope(p, bags):
+        return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
+
+    @jax.jit
+    def both(query):
+        def force(off):
+            whole = slope(ties.point + query + off @ ties.axes, bags)
+            whole -= slope(ties.point + off @ ties.axes, alone)
+            return jnp.linalg.norm(ties.axes @ whole)
+
+        angles = jnp.linspace(0.0, 2 * jnp.pi, 17)
+        round_rest = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        offs = jnp.zeros((17, len(ties.axes))).at[:, :2].set(round_rest)
+        push = held.excess(*bags_at(few, query))[1]
+        at_rest = force(jnp.zeros(len(ties.axes)))
+        return jnp.exp(push) * held.allowed, at_rest, jax.vmap(force)(room * offs).max()
+
+    for lower in (6.0, 9.0):
+        scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
+        query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
+        bound, at_rest, beside = both(jnp.asarray(query))
+        assert at_rest < beside <= bound <= 1.1 * beside
+
+
+@pytest.mark.parametrize(
+    ("scale", "basin", "least"), [(1.0, np.inf, 0), (1e4, np.inf, 1), (1.0, 1e-6, 2)]
+)
+def test_ties_have_the_room_of_the_closest_bound(scale, basin, least):
+    """ϱ is the least of tol/max Λ, ½/max(r Λ) and the basin (proposition 3g.6)."""
+    model, bags = problem()
+    ties = find(settled(model, bags), bags)
+    rest = ties.rest._replace(basin=jnp.asarray(basin))
+    ties = dataclasses.replace(ties, rest=rest, moved=jnp.zeros(()))
+    wide = Parameters(model.embeddings, model.query, scale * model.head)
+    few, held = contracted(wide, bags, ties)
+    values = np.where(few.present, few.values, np.nan)
+    widths = np.asarray(ties.widths)
+    spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
+    bounds = TOLERANCE / widths.max(), 0.5 / (widths * (4 + 1.3 * spread)).max(), basin
+    assert np.argmin(bounds) == least
+    half = float(ties.rest.stiffness) / 2
+    np.testing.assert_allclose(held.allowed, half * min(bounds), rtol=1e-12)
 
 
 def test_a_single_bag_pushes_the_ties_of_others():
