@@ -21,11 +21,11 @@ from .flow.cls import Flow, FlowStatus, cls_flow
 from .flow.control import FlowSettings
 from .margin.certificate import (
     Certificate,
-    Ending,
+    PredictedEnd,
     TrialStatus,
     certify,
-    ending,
     explain,
+    predict_end,
 )
 from .margin.limit import Limit, LimitStatus, limit
 from .margin.max_margin import MaxMargin, MaxMarginStatus, max_margin
@@ -55,7 +55,6 @@ __all__ = [
     "BadInput",
     "Certificate",
     "Corpus",
-    "Ending",
     "Flow",
     "FlowSettings",
     "FlowStatus",
@@ -66,6 +65,7 @@ __all__ = [
     "MaxMargin",
     "MaxMarginStatus",
     "Parameters",
+    "PredictedEnd",
     "Problem",
     "RateSettings",
     "Rates",
@@ -84,7 +84,6 @@ __all__ = [
     "decision_list",
     "embedding_step",
     "embedding_steps",
-    "ending",
     "explain",
     "fast_compile_options",
     "flow_to_end",
@@ -104,6 +103,7 @@ __all__ = [
     "multi_class",
     "negation",
     "next_token",
+    "predict_end",
     "rates",
     "resolve_limit",
     "run_grid",

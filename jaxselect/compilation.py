@@ -30,8 +30,8 @@ FAST_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "tpu": {"exec_time_optimization_effort": -1.0},
 }
-"""XLA's options that compile a trial three times faster, and run it four times slower on a
-CPU: measured; for a TPU its compiler estimates two and a half times."""
+"""XLA's options that compile a trial three times faster, and run it four times slower:
+measured on a CPU; for a TPU its compiler estimates two and a half times."""
 
 
 @functools.cache

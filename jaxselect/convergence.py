@@ -35,7 +35,7 @@ from .flow.crossing import (
 )
 from .margin.certificate import (
     CERTIFIED,
-    Ending,
+    PredictedEnd,
     certificate_of,
     certify,
     selection,
@@ -248,7 +248,7 @@ def _settled(
     selected: Bool[Array, "sequences width"],
 ) -> Bool[Scalar, ""]:
     """Whether the path reached its end and the prediction is certified there."""
-    end = Ending(selected=selected, margin=margin, late=late)
+    end = PredictedEnd(selected=selected, margin=margin, late=late)
     status = certificate_of(problem, path, end).status
     certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     predicted = late.status == LimitStatus.PREDICTED

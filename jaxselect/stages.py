@@ -31,7 +31,7 @@ from .margin.certificate import (
     certificate_of,
     certify,
     covered_by,
-    ending,
+    predict_end,
 )
 from .margin.descent import arrived
 from .margin.limit import Limit, LimitStatus
@@ -64,14 +64,14 @@ class Point(eqx.Module):
 
     Attributes:
         query: p.
-        origin_log_time: log(1+t) at which the clock of the last stage began.
-        own_log_time: log(1+t′), t′ the time on that clock.
+        clock_start: log(1+t) at which the clock of the last stage began.
+        clock_log_time: log(1+t′), t′ the time on that clock.
         next: the `Next` that is to follow.
     """
 
     query: Float[Array, " dim"]
-    origin_log_time: Float[Scalar, ""]
-    own_log_time: Float[Scalar, ""]
+    clock_start: Float[Scalar, ""]
+    clock_log_time: Float[Scalar, ""]
     next: Int[Scalar, ""]
 
 
@@ -197,7 +197,7 @@ def _stage(
     # Ties on their way to rest get there on a clock of their own. Of others whose
     # forces cancel nothing is proved, and nothing is integrated further.
     stuck = (point.next == Next.CONTRACTED) & ~contracted & ~on_their_way
-    begin = jnp.where(on_their_way, 0.0, point.own_log_time)
+    begin = jnp.where(on_their_way, 0.0, point.clock_log_time)
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
         few.problem,
@@ -208,14 +208,14 @@ def _stage(
         held=few.held,
         settings=settings,
     )
-    status = jnp.where(stuck, FlowStatus.TIES_UNPROVED, flow.status)
+    status = jnp.where(stuck, FlowStatus.FORCES_CANCEL, flow.status)
     following = _following(status, contracted, stuck)
     if problem.start.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     again = following == Next.WHOLE
-    now = log_time_of(point.origin_log_time, point.own_log_time)
-    origin = jnp.where(on_their_way, now, point.origin_log_time)
+    now = log_time_of(point.clock_start, point.clock_log_time)
+    origin = jnp.where(on_their_way, now, point.clock_start)
     log_time = log_time_of(origin, flow.log_time)
     return Stage(
         problem=few.problem,
@@ -223,8 +223,8 @@ def _stage(
         flow=dataclasses.replace(flow, log_time=log_time, status=status),
         point=Point(
             query=ties.point + flow.query,
-            origin_log_time=jnp.where(again, log_time, origin),
-            own_log_time=jnp.where(again, 0.0, flow.log_time),
+            clock_start=jnp.where(again, log_time, origin),
+            clock_log_time=jnp.where(again, 0.0, flow.log_time),
             next=following,
         ),
     )
@@ -234,8 +234,8 @@ def _following(
     status: Int[Scalar, ""], contracted: Bool[Scalar, ""], stuck: Bool[Scalar, ""]
 ) -> Int[Scalar, ""]:
     """Choose the stage after one that ended with this `FlowStatus`."""
-    cancel = (status == FlowStatus.TIES_UNPROVED) & ~stuck
-    changed = status == FlowStatus.SELECTION_CHANGED
+    cancel = (status == FlowStatus.FORCES_CANCEL) & ~stuck
+    changed = status == FlowStatus.TIES_DISTURBED
     whole = (status == FlowStatus.TIME_UNRESOLVED) | changed | (cancel & contracted)
     following = jnp.where(whole, Next.WHOLE, Next.NOTHING)
     following = jnp.where(cancel & ~contracted, Next.CONTRACTED, following)
@@ -270,7 +270,7 @@ def _contracted(
         return whole
 
     def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
-        ties = find_ties(problem, point.own_log_time)
+        ties = find_ties(problem, point.clock_log_time)
         few = contract(problem, ties)
         after = few.problem
         logits = after.logits(after.scores(after.start))
@@ -548,7 +548,7 @@ def _certify_at(
     problem: Problem, query: Array, earlier: Array | None, log_time: Array
 ) -> Solved:
     flow = arrived(query, log_time)
-    end = ending(problem, query, log_time, earlier)
+    end = predict_end(problem, query, log_time, earlier)
     nothing = jnp.asarray(Next.NOTHING, jnp.int32)
     point = Point(query, jnp.zeros_like(log_time), log_time, nothing)
     stage = Stage(problem, no_ties(problem), flow, point)

@@ -50,8 +50,8 @@ class Trial(Point):
 
     Attributes:
         query: p at the end.
-        origin_log_time: log(1+t) at which the clock of the last stage began.
-        own_log_time: log(1+t′), t′ the time on that clock.
+        clock_start: log(1+t) at which the clock of the last stage began.
+        clock_log_time: log(1+t′), t′ the time on that clock.
         next: the `Next` that is to follow.
         status: a `TrialStatus`.
         reason: the `Reason` why no convergence is certified.
@@ -184,7 +184,7 @@ def run_trial(
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
     first = beginning(problem)
     if point is not None:
-        begun = (point.origin_log_time > 0) | (point.own_log_time > 0)
+        begun = (point.clock_start > 0) | (point.clock_log_time > 0)
         # Of a trial, too: it has the fields of a point, and more.
         given = (getattr(point, name) for name in Point.__dataclass_fields__)
         first = jax.tree.map(partial(jnp.where, begun), Point(*given), first)

@@ -34,7 +34,7 @@ ENGINE = {
     "cls_flow": jaxselect.cls_flow,
     "search_path": search_path,
     "flow_to_end": lambda given: jaxselect.flow_to_end(given, until_norm=10.0),
-    "ending": lambda given: jaxselect.ending(given, given.start, 1.0),
+    "predict_end": lambda given: jaxselect.predict_end(given, given.start, 1.0),
     "certify": lambda given: jaxselect.certify(given, FLOW),
     "resolve_limit": jaxselect.resolve_limit,
     "tolerance_check": lambda given: tolerance_check(given, FLOW),

@@ -16,7 +16,7 @@ from experiments.common.study import study_of
 from experiments.common.style import FORMATS, draw_in_style, save
 from experiments.sweep.figures import FIGURES
 from jaxselect.checks import BadInput
-from jaxselect.sweep.store import load
+from jaxselect.sweep.store import load_all
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def _of_study(asked: argparse.Namespace) -> list[Path]:
 
 def _of_sweep(asked: argparse.Namespace) -> Iterator[Path]:
     """The figures of a sweep, likewise."""
-    results = load(asked.folder)
+    results = load_all(asked.folder)
     if lacking := {"grid", "statuses"} - results.attrs.keys():
         raise BadInput(f"{asked.folder}/settings.json lacks {', '.join(lacking)}")
     require_known_statuses(results)

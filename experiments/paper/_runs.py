@@ -10,7 +10,7 @@ from experiments.common.study import Study
 from experiments.sweep.settings import PRESETS
 from experiments.sweep.study import sweep
 from jaxselect.sweep.grid import Grid
-from jaxselect.sweep.store import load
+from jaxselect.sweep.store import load_all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,14 +35,14 @@ def run(settings: Settings, results: dict) -> None:
     chosen = PRESETS["smoke" if settings.preset == "smoke" else "default"]
     if not complete(settings.sweep, chosen.grid):
         sweep(dataclasses.replace(chosen, out=settings.sweep))
-    results["runs"] = load(settings.sweep).status.size
+    results["runs"] = load_all(settings.sweep).status.size
 
 
 def complete(folder: Path, grid: Grid) -> bool:
     """Whether a folder holds every run of a grid."""
     if not (folder / "settings.json").exists():
         return False
-    there = load(folder)
+    there = load_all(folder)
     same = there.attrs["grid"] == grid.described()
     return same and "status" in there and bool((there.status >= 0).all())
 
@@ -53,4 +53,4 @@ def runs(found: Finished) -> xr.Dataset:
     Raises:
         BadInput: they are no longer there.
     """
-    return load(Path(found.settings["sweep"]))
+    return load_all(Path(found.settings["sweep"]))

@@ -13,7 +13,7 @@ from experiments.common.flags import to_flags
 from experiments.common.results import Finished, read
 from experiments.common.runs import require_known_statuses
 from jaxselect.checks import BadInput
-from jaxselect.sweep.store import load
+from jaxselect.sweep.store import load_all
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
 """Errors that reading damaged results, or those of another version, may raise."""
@@ -103,7 +103,7 @@ def _open(folder: Path) -> ResultFolder:
     study = "sweep" if sweep else ""
     try:
         written = _date(path)
-        content = load(folder) if sweep else read(folder)
+        content = load_all(folder) if sweep else read(folder)
         if isinstance(content, xr.Dataset):
             _check(content)
         else:

@@ -30,11 +30,11 @@ from experiments.sweep.job import ConfiguredJob
 from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.files import writing
-from jaxselect.sweep.batch_size import cut, few_runs, sizes
+from jaxselect.sweep.batch_size import chunk_layout, few_runs, sizes
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.launch import Done, local, over_ray
 from jaxselect.sweep.run import plan
-from jaxselect.sweep.store import finished, load
+from jaxselect.sweep.store import finished, load_all
 
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
@@ -65,7 +65,7 @@ def sweep(settings: Settings) -> dict:
     if workers is None:
         # A second process would start for longer than it works.
         workers = 1 if kind == "cpu" and grid.size <= ALONE else devices
-    vmapped, chunk_size = cut(
+    vmapped, chunk_size = chunk_layout(
         grid,
         kind,
         vmapped=settings.vmapped,
@@ -102,7 +102,7 @@ def sweep(settings: Settings) -> dict:
     if stop.is_set() and left:
         say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
         raise KeyboardInterrupt
-    summary = summarise(load(folder))
+    summary = summarise(load_all(folder))
     summary |= {"folder": str(folder), "runs_now": ran, "seconds_now": seconds}
     if ran:
         say(f"{ran} runs in {seconds:.1f} s, {ran / seconds:.2f} per second")

@@ -172,7 +172,7 @@ def cls_flow(
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        held: contracted ties; the flow ends as SELECTION_CHANGED when a token returns
+        held: contracted ties; the flow ends as TIES_DISTURBED when a token returns
             to them, or when others push them from their rest.
         settings: tolerances and bounds.
 
@@ -391,7 +391,7 @@ def _status(
     passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(at_norm, passed, status)
     for back in returned:
-        status = jnp.where(back, FlowStatus.SELECTION_CHANGED, status)
+        status = jnp.where(back, FlowStatus.TIES_DISTURBED, status)
     status = jnp.where(over, FlowStatus.REACHED, status)
     finite = jnp.isfinite(moved).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

@@ -39,7 +39,7 @@ class FlowStatus(Status):
 
     REACHED = 0, "It reached the norm or the time that was asked for."
     NORM_NOT_REACHED = 1, "It reached `until_log_time` with ‖p‖ below `until_norm`."
-    TIES_UNPROVED = (
+    FORCES_CANCEL = (
         2,
         "The forces of tied tokens cancel: the strongest exceeds eps^{−0.7}, their sum "
         "is less than a hundredth of it, and the curvature along v is positive. The "
@@ -56,7 +56,7 @@ class FlowStatus(Status):
         "Tokens change places, or p returns to its course or passes the norm, within "
         "one rounding of log(1+t).",
     )
-    SELECTION_CHANGED = (
+    TIES_DISTURBED = (
         6,
         "A losing token regained a thousandth of the weight beside ties, or losing "
         "tokens push the ties from their rest.",
@@ -258,7 +258,7 @@ def status_of(
     spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
     status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
     tied = held & (growth < 0)
-    tied = jnp.where(tied, FlowStatus.TIES_UNPROVED, FlowStatus.TIME_UNRESOLVED)
+    tied = jnp.where(tied, FlowStatus.FORCES_CANCEL, FlowStatus.TIME_UNRESOLVED)
     status = jnp.where(cancelled, tied, status)
     finite = jnp.isfinite(solution.ys[0]).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

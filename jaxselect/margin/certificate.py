@@ -131,7 +131,7 @@ class Reason(Status):
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
 
-class Ending(eqx.Module):
+class PredictedEnd(eqx.Module):
     """The selection at a given p, its max-margin solution and its late flow.
 
     Source: mathematics, sections 3 and 3b.
@@ -170,7 +170,7 @@ class Certificate(eqx.Module):
         reason: the `Reason` why no convergence to a late flow is certified.
     """
 
-    ending: Ending
+    ending: PredictedEnd
     late_flow_residual: Float[Scalar, ""]
     inactive_pair_bound: Float[Scalar, ""]
     positive: Float[Scalar, ""]
@@ -181,12 +181,12 @@ class Certificate(eqx.Module):
 
 
 @full_precision
-def ending(
+def predict_end(
     problem: Problem,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
-) -> Ending:
+) -> PredictedEnd:
     """Compute the selection at p, its pairs, max-margin solution and late flow.
 
     Source: mathematics, sections 3 and 4b.
@@ -199,7 +199,7 @@ def ending(
         earlier_query: p at an earlier time of the flow, for `Limit.history_change`.
 
     Returns:
-        An `Ending`.
+        An `PredictedEnd`.
 
     Raises:
         BadInput: what is no problem, or a p that does not fit it.
@@ -217,7 +217,7 @@ def ending(
         late_query=query,
         earlier_query=earlier_query,
     )
-    return Ending(selected=selected, margin=margin, late=late)
+    return PredictedEnd(selected=selected, margin=margin, late=late)
 
 
 def selection(
@@ -284,14 +284,14 @@ def certify(
     """
     # Beyond it lemma 3e.5 does not hold until the end of time.
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
-    end = ending(problem, flow.query, flow.log_time, flow.earlier_query)
+    end = predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
 
 def certificate_of(
     problem: Problem,
     flow: Flow,
-    end: Ending,
+    end: PredictedEnd,
     *,
     tolerance: float = TOLERANCE,
     ties: RestingTies | None = None,
@@ -422,11 +422,11 @@ def classify_end(
 _OF_FLOW = {
     FlowStatus.REACHED: TrialStatus.UNRESOLVED,
     FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
     FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
     FlowStatus.FAILED: TrialStatus.FAILED,
     FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
 }
 
 
@@ -495,7 +495,7 @@ class Perturbations(NamedTuple):
 
 def perturbations(
     problem: Problem,
-    end: Ending,
+    end: PredictedEnd,
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     tolerance: float,

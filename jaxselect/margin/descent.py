@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Scalar
 from ..compilation import full_precision
 from ..flow.cls import Flow, FlowStatus
 from ..problem import Problem
-from .certificate import Certificate, certificate_of, ending
+from .certificate import Certificate, certificate_of, predict_end
 
 
 @full_precision
@@ -62,7 +62,7 @@ def certify_descent(
     query = jnp.asarray(query)
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
     flow = arrived(query, jnp.log1p(time))
-    end = ending(problem, query, flow.log_time, earlier_query)
+    end = predict_end(problem, query, flow.log_time, earlier_query)
     return certificate_of(problem, flow, end, step_size=step_size)
 
 

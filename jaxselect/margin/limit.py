@@ -308,7 +308,7 @@ def minimise(
 
     def rest(scores: Array) -> tuple[Array, Array]:
         duals = strength.times_exp(-pairs.leads(active.left @ scores))
-        return duals, wanted - pairs.potentials(duals) @ active.left
+        return duals, wanted - pairs.divergence(duals) @ active.left
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, error, iteration = state
@@ -341,7 +341,7 @@ def _start(
     duals = jnp.where(strength.factor > 0, margin.duals, 0.0)
     known = duals > 0
     ratio = jnp.where(known, strength.factor, 1.0) / jnp.where(known, duals, 1.0)
-    charge = margin.pairs.potentials(duals * (strength.log_scale + jnp.log(ratio)))
+    charge = margin.pairs.divergence(duals * (strength.log_scale + jnp.log(ratio)))
     return cho_solve(_curvature(margin.pairs, duals, active), charge @ active.left)
 
 
@@ -358,7 +358,7 @@ def _with_derivatives(
     pairs = margin.pairs
     duals = in_phi.times_exp(-pairs.leads(embeddings @ here))
     left = here - spans.by_active @ here - fixed
-    residual = margin.direction - pairs.potentials(duals) @ embeddings + left
+    residual = margin.direction - pairs.divergence(duals) @ embeddings + left
     return here - _solve(pairs, jax.lax.stop_gradient(duals), spans.active, residual)
 
 
@@ -427,7 +427,7 @@ def prove(
     off = off + ROUNDINGS * eps * longest
 
     missing = active.inverse * (active.axes @ margin.direction)
-    missing = missing - pairs.potentials(duals) @ active.left
+    missing = missing - pairs.divergence(duals) @ active.left
     left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
     left = left + jnp.sum(unsure * reach)
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace

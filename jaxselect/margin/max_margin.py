@@ -245,7 +245,7 @@ def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar
     separated = (least > 0) & ~found.vanishing
     direction = basis @ found.nearest / (jnp.where(separated, least, 1.0) * scale)
     direction = jnp.where(separated, direction, 0.0)
-    hull_point = axes @ pairs.potentials(found.duals)
+    hull_point = axes @ pairs.divergence(found.duals)
     value = jnp.where(separated, hull_point @ hull_point * scale**2, 1.0)
     # Size of a score: below ‖p‖ ‖E_s‖ where p avoids long axes.
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale

@@ -1,9 +1,9 @@
 """Ordered pairs of tokens, as the edges of a graph on the vocabulary.
 
 With one row D_k = A_s − A_r per pair (s over r), weights on the pairs enter only
-through DᵀWD = Aᵀ Lap(W) A, with the Laplacian of the graph, and duals only through the
-potentials of the tokens, Dᵀλ = AᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. If several tokens
-of a sequence stay selected, (s, r) and (s', r) are two edges into r.
+through DᵀWD = Aᵀ Lap(W) A, with the Laplacian of the graph, and duals only through
+their divergence, Dᵀλ = AᵀΛ with Λ_s = Σ_r λ[s, r] − λ[r, s]. If several tokens of a
+sequence stay selected, (s, r) and (s', r) are two edges into r.
 
 Two layouts have the same methods: a mask of all pairs of a small vocabulary, and a list
 for a large one, where the mask would not fit. A number for each pair is an array of the
@@ -43,7 +43,7 @@ class AbstractPairs(eqx.Module):
         """Compute the lead a_s − a_r of every pair."""
 
     @abstractmethod
-    def potentials(self, duals: Float[Array, "*pairs"]) -> Float[Array, " vocabulary"]:
+    def divergence(self, duals: Float[Array, "*pairs"]) -> Float[Array, " vocabulary"]:
         """Compute Λ_s = Σ_r λ[s, r] − λ[r, s], so that Dᵀλ = AᵀΛ."""
 
     @abstractmethod
@@ -153,7 +153,7 @@ class PairMask(AbstractPairs):
         """a_s − a_r at [s, r]."""
         return scores[:, None] - scores[None, :]
 
-    def potentials(
+    def divergence(
         self, duals: Float[Array, "vocabulary vocabulary"]
     ) -> Float[Array, " vocabulary"]:
         """Sums over rows less sums over columns."""
@@ -253,7 +253,7 @@ class PairList(AbstractPairs):
         """By edge."""
         return scores[self.winner] - scores[self.loser]
 
-    def potentials(self, duals: Float[Array, " edges"]) -> Float[Array, " vocabulary"]:
+    def divergence(self, duals: Float[Array, " edges"]) -> Float[Array, " vocabulary"]:
         """Sums over the edges of every token."""
         none = jnp.zeros(self.vocabulary, duals.dtype)
         return none.at[self.winner].add(duals).at[self.loser].add(-duals)

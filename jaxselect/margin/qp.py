@@ -159,7 +159,7 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     tokens, pairs, blur = problem
     direction, duals, _ = candidate
     leads = pairs.leads(tokens @ direction)
-    answer = _certificate(problem, candidate, leads, pairs.potentials(duals) @ tokens)
+    answer = _certificate(problem, candidate, leads, pairs.divergence(duals) @ tokens)
     # Scores cancel to leads, and the gap contains what rounding leaves of Dᵀλ through
     # its product with p, which is made of scores, too.
     longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
@@ -407,7 +407,7 @@ def _exact(
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     duals = _convex(strong, duals)
-    hull_point = axes @ pairs.potentials(duals)
+    hull_point = axes @ pairs.divergence(duals)
     # From here to the end of the refinement the duals are those of p, not of x.
     size = jnp.where(vanishing, 1.0, jnp.maximum(hull_point @ hull_point, tiny))
     duals, point = duals / size, hull_point / size
@@ -420,20 +420,20 @@ def _exact(
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
     for _ in range(3):
         short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
-        excess = point - axes @ pairs.potentials(duals)
+        excess = point - axes @ pairs.divergence(duals)
         # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
         # mends both D p = 1 and p = Dᵀλ. Never p := Dᵀλ: where tokens are much longer
         # along one axis than across, the duals cancel there and take digits with them.
-        change = cho_solve(factor, axes @ pairs.potentials(short) - shift * excess)
+        change = cho_solve(factor, axes @ pairs.divergence(short) - shift * excess)
         point = jnp.where(vanishing, 0.0, point + change)
-        excess = point - axes @ pairs.potentials(duals)
+        excess = point - axes @ pairs.divergence(duals)
         change = cho_solve(factor, excess)
         duals = duals + jnp.where(strong, pairs.leads(change @ axes), 0.0)
     missed = pairs.held & ~vanishing & _misses(axes, pairs, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
     duals = _convex(strong, duals)
-    hull_point = axes @ pairs.potentials(duals)
+    hull_point = axes @ pairs.divergence(duals)
     nearest = jnp.where(vanishing, hull_point, point / jnp.maximum(point @ point, tiny))
     gap = relative_gap(axes, pairs, nearest, hull_point)
     vanishing = vanishing & (hull_point @ hull_point <= (VANISHING * eps) ** 2)
@@ -491,9 +491,9 @@ def _begin(axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs) -> _Iter
         return margin, jnp.where(pairs.held, ahead - margin, 1.0)
 
     duals = _convex(pairs.held, jnp.ones_like(pairs.held, dtype))
-    _, slack = below(axes @ pairs.potentials(duals))
+    _, slack = below(axes @ pairs.divergence(duals))
     duals = _convex(pairs.held, 1 / slack)
-    nearest = axes @ pairs.potentials(duals)
+    nearest = axes @ pairs.divergence(duals)
     margin, slack = below(nearest)
     # All pairs at once are a guess worth its price where no token wins and loses.
     wins, loses = pairs.any_by_token(pairs.held)
@@ -522,7 +522,7 @@ def _advance(
     primal_rest = jnp.where(
         pairs.held, slack - pairs.leads(nearest @ axes) + margin, 0.0
     )
-    dual_rest = nearest - axes @ pairs.potentials(duals)
+    dual_rest = nearest - axes @ pairs.divergence(duals)
     products = duals * slack
     total = jnp.sum(products)
     size = nearest @ nearest
@@ -538,12 +538,12 @@ def _advance(
     hessian = pairs.gram(axes.T, weights)
     hessian = hessian + jnp.eye(len(nearest), dtype=axes.dtype)
     factor = lax.linalg.cholesky(hessian, symmetrize_input=False), True
-    border = along + axes @ pairs.potentials(weights * follow)
+    border = along + axes @ pairs.divergence(weights * follow)
     corner = along @ along + jnp.sum(weights * follow**2)
 
     def right_side(wanted: Array) -> tuple[Array, Array]:
         pull = weights * primal_rest - duals * wanted
-        rest = axes @ pairs.potentials(pull) - dual_rest
+        rest = axes @ pairs.divergence(pull) - dual_rest
         return rest, jnp.sum(pull * follow) - along @ dual_rest
 
     def direction(solved: Array, scalar: Array) -> tuple[Array, Array, Array]:
@@ -593,7 +593,7 @@ def _accepted(
     nearest, margin, slack, duals = moved
     eps, number = jnp.finfo(axes.dtype).eps, pairs.held.sum().astype(axes.dtype)
     size = nearest @ nearest
-    gap = relative_gap(axes, pairs, nearest, axes @ pairs.potentials(duals))
+    gap = relative_gap(axes, pairs, nearest, axes @ pairs.divergence(duals))
     # Where x vanishes, only duals of the vanishing combinations stay of order one.
     vanishing = _vanishes(nearest, gap)
     lasting = number * duals > size**0.25
@@ -686,30 +686,30 @@ def _solve_on_strong(
     """Find the shortest p with D p = 1 on strong pairs, its duals, and pairs to try.
 
     With centred tokens U σ Wᵀ and scores a = U z, the equation D p = 1 becomes Uᵀ Lap U
-    z = Uᵀ potentials(1), which does not contain σ, and p = Dᵀλ becomes Uᵀ potentials(λ)
+    z = Uᵀ divergence(1), which does not contain σ, and p = Dᵀλ becomes Uᵀ divergence(λ)
     = W p/σ.
     """
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     known = span(pairs.centred(axes.T, strong))
     mask = strong.astype(axes.dtype)
     factor = known.factor(pairs.gram(known.left, mask))
-    scores = cho_solve(factor, pairs.potentials(mask) @ known.left)
+    scores = cho_solve(factor, pairs.divergence(mask) @ known.left)
     duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
     point = (known.inverse * scores) @ known.axes
     for _ in range(2):
         # Residuals are computed on the tokens: their singular vectors round each of
         # them to the longest.
         short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
-        change = cho_solve(factor, pairs.potentials(short) @ known.left)
+        change = cho_solve(factor, pairs.divergence(short) @ known.left)
         point = point + (known.inverse * change) @ known.axes
-        excess = known.axes @ (point - axes @ pairs.potentials(duals))
+        excess = known.axes @ (point - axes @ pairs.divergence(duals))
         change = cho_solve(factor, known.inverse * excess)
         duals = duals + jnp.where(strong, pairs.leads(known.left @ change), 0.0)
     exchanged = jnp.where(strong, duals > 0, pairs.held & _misses(axes, pairs, point))
 
     weights = _convex(strong, duals)
     nearest = point / jnp.maximum(point @ point, tiny)
-    gap = relative_gap(axes, pairs, nearest, axes @ pairs.potentials(weights))
+    gap = relative_gap(axes, pairs, nearest, axes @ pairs.divergence(weights))
     found = HullPoint(
         nearest=nearest,
         duals=weights,

@@ -427,7 +427,7 @@ def arclength_flow(
         callback: called with log(1+t) after every step.
 
     Returns:
-        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        The flow's end; TIES_DISTURBED where a token that had lost has a thousandth
         of some bag's weight again.
 
     Example:
@@ -458,7 +458,7 @@ def arclength_flow(
             steps += 1
             along, end = bdf.dense_output(), bdf.t
             if curve.nearest(bdf.y) > 0:
-                status = FlowStatus.SELECTION_CHANGED
+                status = FlowStatus.TIES_DISTURBED
                 end = _crossing(curve.nearest, along, bdf.t_old, end)
             if along(end)[-1] >= until:
                 status = FlowStatus.REACHED
@@ -564,7 +564,7 @@ def reduced_flow(
         callback: called with log(1+t) after every step.
 
     Returns:
-        The flow's end; SELECTION_CHANGED where a token that had lost has a thousandth
+        The flow's end; TIES_DISTURBED where a token that had lost has a thousandth
         of some bag's weight again.
     """
     pairs, start = _pairs(parameters, corpus, ending)
@@ -721,7 +721,7 @@ def trajectory(
             continue
         ahead = at.log_time + max(INTERVAL, LATE_INTERVAL * at.log_time)
         at = course.integrate_reduced(at, ending, min(ahead, until_log_time))
-        if at.flow.status != FlowStatus.SELECTION_CHANGED:
+        if at.flow.status != FlowStatus.TIES_DISTURBED:
             ending = course.certify(at)
             continue
         # A token above the threshold at the first step had not lost.

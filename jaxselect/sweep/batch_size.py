@@ -17,19 +17,19 @@ accelerator to fill. Lanes in step wait for the slowest: on the default grid 64 
 times the steps they need, and 256 five times. A TPU's compiler unrolls over them, too:
 of 256 the program is nearly twice as large, for a fifth less of its estimated cycles in
 each step and lane."""
-FEW = {"cpu": 80, "gpu": 256, "tpu": 576}
+FEW_RUNS = {"cpu": 80, "gpu": 256, "tpu": 576}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
 
 On a CPU all effort takes 21 s longer for the default sizes, and saves 1.2 of 1.6 ms in
 each of some 220 steps of a run. For a v5e, by the compiler's estimates, it takes 11 s
 longer and makes a step of 64 lanes of 9.5 ms one of 3.8: nine chunks pay for it."""
-SHARE = 0.9
+MEMORY_SHARE = 0.9
 """Share of a device's memory that a program may take."""
 _LOG = logging.getLogger(__name__)
 
 
-def cut(
+def chunk_layout(
     grid: Grid,
     kind: str,
     *,
@@ -47,7 +47,7 @@ def cut(
         measured: let a device say how many lanes it holds.
 
     Example:
-        >>> cut(Grid(), "cpu")
+        >>> chunk_layout(Grid(), "cpu")
         (False, 8)
     """
     if vmapped is None:
@@ -61,10 +61,10 @@ def cut(
 
 def few_runs(grid: Grid, kind: str) -> bool:
     """Whether compiling with full optimisation would take longer than it saves."""
-    return grid.size <= FEW.get(kind, FEW["gpu"])
+    return grid.size <= FEW_RUNS.get(kind, FEW_RUNS["gpu"])
 
 
-def effort(grid: Grid) -> dict[str, Any]:
+def compile_options_for(grid: Grid) -> dict[str, Any]:
     """Choose XLA's options for the program of a grid."""
     few = few_runs(grid, jax.default_backend())
     return fast_compile_options() if few else compile_options()
@@ -87,9 +87,10 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
     def held(number: int) -> int:
         lowered = run.lower(*lane_kinds(grid, shape, number))
-        return needed(lowered.compile(effort(grid)).memory_analysis())
+        compiled = lowered.compile(compile_options_for(grid))
+        return bytes_needed(compiled.memory_analysis())
 
-    found = max_batch(held, int(SHARE * stats["bytes_limit"]), most)
+    found = max_batch(held, int(MEMORY_SHARE * stats["bytes_limit"]), most)
     if found < most:
         _LOG.warning("%d lanes in step, not %d: the device holds no more", found, most)
     return found
@@ -122,7 +123,7 @@ def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
     return found
 
 
-def needed(memory_of: Any) -> int:
+def bytes_needed(memory_of: Any) -> int:
     """Read from `memory_analysis` how many bytes a compiled program needs."""
     parts = ("argument", "output", "temp", "generated_code")
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)

@@ -1,6 +1,6 @@
 """Results of a sweep as a labelled data set, with outcomes in words.
 
-`store.load` returns the raw results instead, with every axis of the grid.
+`store.load_all` returns the raw results instead, with every axis of the grid.
 """
 
 from pathlib import Path
@@ -10,8 +10,7 @@ import numpy as np
 
 from ..checks import BadInput
 from ..margin.certificate import CERTIFIED
-from .store import MISSING
-from .store import load as load_all
+from .store import MISSING, load_all
 
 if TYPE_CHECKING:
     import xarray

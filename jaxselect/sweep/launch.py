@@ -37,7 +37,7 @@ except ImportError:  # JAX before 0.8
 from ..checks import BadInput, whole
 from ..compilation import keep_compiled_programs
 from ..files import writing
-from .batch_size import cut, effort
+from .batch_size import chunk_layout, compile_options_for
 from .description import description
 from .grid import NUMBERS, Grid, Shape
 from .labels import load
@@ -104,7 +104,7 @@ class Job:
 
     def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
         """Compile the program of a shape with the options that suit the grid."""
-        options = tuple(effort(grid).items())
+        options = tuple(compile_options_for(grid).items())
         return _compiled(options, *program_key(grid, shape, vmapped))
 
 
@@ -171,7 +171,7 @@ def run_grid(
         workers = 1 if kind == "cpu" else jax.local_device_count()
     whole("workers", workers)
     with enable_x64(grid.precision == "float64"):
-        vmapped, chunk_size = cut(grid, kind)
+        vmapped, chunk_size = chunk_layout(grid, kind)
     job = Job(grid, chunk_size, vmapped, Path(folder).absolute())
     with writing(job.folder):
         pending, _ = job.begin(kind)

@@ -43,7 +43,7 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
     path = folder / "settings.json"
     if path.exists():
-        differing = differences(describe(folder), wanted)
+        differing = differences(read_description(folder), wanted)
         if differing:
             raise BadInput(
                 f"{folder} holds results of other settings "
@@ -57,7 +57,7 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
             aside.write_text(text)
 
 
-def describe(folder: Path) -> dict[str, Any]:
+def read_description(folder: Path) -> dict[str, Any]:
     """Read the description that a results folder was made with.
 
     Raises:
@@ -116,7 +116,7 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
         >>> fields = [("lane", int), ("status", int), ("x", float)]
         >>> rows = np.array([(1, 0, 2.5)], fields)
         >>> write_chunk(folder, 0, rows)
-        >>> load(folder).x.values.tolist()
+        >>> load_all(folder).x.values.tolist()
         [nan, 2.5]
     """
     buffer = io.BytesIO()
@@ -183,7 +183,7 @@ def tidy(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def load(folder: str | Path) -> "xarray.Dataset":
+def load_all(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder, finished or not, as labelled arrays.
 
     Args:
@@ -201,7 +201,7 @@ def load(folder: str | Path) -> "xarray.Dataset":
     import xarray
 
     folder = Path(folder)
-    description = describe(folder)
+    description = read_description(folder)
     axes = description.get("axes")
     if not isinstance(axes, dict) or not all(
         isinstance(values, list) for values in axes.values()

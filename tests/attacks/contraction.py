@@ -174,7 +174,7 @@ def claim_of(given, norm=NORM):
     if status != "TIED":
         return status, None
     ties, number = [stage.ties], 1
-    while stage.point.origin_log_time > 0:
+    while stage.point.clock_start > 0:
         *_, before, _ = claimed(*given, norm=norm, stages=number)
         if before.point.next == Next.NOTHING:
             break

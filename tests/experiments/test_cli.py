@@ -68,7 +68,7 @@ def whole(tmp_path_factory):
 
 
 def assert_same(folder, other):
-    one, two = (store.load(place).drop_vars("file") for place in (folder, other))
+    one, two = (store.load_all(place).drop_vars("file") for place in (folder, other))
     assert one.attrs["grid"] == two.attrs["grid"] and one.equals(two)
 
 
@@ -244,7 +244,7 @@ def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
     shutil.copytree(whole[0], folder)
     assert sweep_here(folder, *SMALL, "--seed", 7, "--no-resume", "--workers", 1) == 0
     assert len(stamps(folder)) == CHUNKS // 3
-    assert store.load(folder).seed.values.tolist() == [7]
+    assert store.load_all(folder).seed.values.tolist() == [7]
 
 
 def test_two_sweeps_do_not_share_a_folder(whole, capsys):

@@ -24,7 +24,7 @@ BOTH = (draw_growth, draw_direction)
 
 @pytest.fixture
 def sweep(tmp_path):
-    return store.load(invent_sweep(tmp_path / "sweep"))
+    return store.load_all(invent_sweep(tmp_path / "sweep"))
 
 
 def lines(axes, style):
@@ -62,11 +62,11 @@ def test_examples_are_certified_runs_alone(tmp_path):
         return np.where(odd, TrialStatus.TIES_UNPROVED, TrialStatus.PARTIAL)
 
     rewrite(folder, status=status)
-    shown = list(figures.examples(store.load(folder)))
+    shown = list(figures.examples(store.load_all(folder)))
     assert [run.seed.item() for run in shown] == [3, 3]
     assert all("seed 3" in figures.described(run) for run in shown)
     rewrite(folder, status=lambda rows: TrialStatus.UNRESOLVED)
-    assert draw_in_style(draw_growth, store.load(folder)) is None
+    assert draw_in_style(draw_growth, store.load_all(folder)) is None
 
 
 def test_the_lemma_is_drawn_with_the_line_of_its_exponent(sweep):
@@ -88,7 +88,7 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
         return np.where(rows["lane"] % 4 == 0, TrialStatus.PARTIAL, 0)
 
     rewrite(folder, status=status)
-    found = store.load(folder)
+    found = store.load_all(folder)
     shares = figures.status_shares(found)
     np.testing.assert_array_equal(shares["PARTIAL"], 0.25)
     np.testing.assert_array_equal(shares["SELECTED_ALL"], 0.75)

@@ -67,7 +67,7 @@ from jaxselect.sweep import launch
 from experiments.sweep.settings import PRESETS
 from jaxselect.sweep import store, run as sweep
 folder, whole = map(pathlib.Path, {[str(tmp_path), str(whole)]})
-described = store.describe(whole)
+described = store.read_description(whole)
 grid = PRESETS["smoke"].grid
 grid = dataclasses.replace(grid, axes={{
     name: tuple(described["axes"][name]) for name in grid.axes

@@ -117,7 +117,7 @@ def test_conditions_ask_for_whole_classes_at_the_norm():
     whole = np.full_like(TIMES, 1.0)
     for status, other, selected, captured in (
         (FlowStatus.REACHED, 1.0, True, False),
-        (FlowStatus.TIES_UNPROVED, 1.0, False, False),
+        (FlowStatus.FORCES_CANCEL, 1.0, False, False),
         (FlowStatus.REACHED, 0.998, False, False),
         (FlowStatus.REACHED, 0.4, False, True),
     ):

@@ -75,7 +75,7 @@ def test_the_page_counts_what_the_sweep_holds(folder):
     made = report(Settings(folders=(folder,), out=folder.parent))
     data = Reader(made["page"].read_text(encoding="utf-8")).data()["phases"][0]
     names = list(Reader(made["page"].read_text(encoding="utf-8")).data()["palette"])
-    wanted = store.load(folder)
+    wanted = store.load_all(folder)
     for row, step in enumerate(data["steps"]):
         for column, dim in enumerate(data["dims"]):
             codes = data["cells"][row * len(data["dims"]) + column]
@@ -122,7 +122,7 @@ def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
     assert selection["dims"][0] == 10 and selection["dims"][-1] == 10**7
     assert selection["steps"] == [30] * len(selection["dims"])
     assert all(edge["dims"] == [] for edge in others)
-    grid = store.describe(tmp_path / "sweep")["grid"]
+    grid = store.read_description(tmp_path / "sweep")["grid"]
     for other in ({"family": "independent"}, {"purity": [0.9]}):
         describe(tmp_path / "sweep", grid=grid | other)
         text = page(search([tmp_path]))
@@ -208,7 +208,7 @@ def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
         changed = {"status": TrialStatus.UNRESOLVED, "late_flow_residual": 0.2}
         changed["reason"] = reason
         rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
-        (found,) = uncertified(store.load(folder))
+        (found,) = uncertified(store.load_all(folder))
         assert found.number == len(DIMS) * len(STEPS) * len(SEEDS)
         assert found.runs[0].numbers.startswith(words)
 

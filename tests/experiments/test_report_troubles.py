@@ -42,7 +42,7 @@ def folder(tmp_path):
 def damage(folder, kind):
     """Spoil a folder of results in one of the ways in which folders are spoilt."""
     chunk = next((folder / "chunks").glob("*.npy"))
-    description = store.describe(folder)
+    description = store.read_description(folder)
     settings = folder / "settings.json"
     if kind == "cut":
         chunk.write_bytes(chunk.read_bytes()[:-40])

@@ -128,7 +128,7 @@ def moving():
     return (start, corpus, change, weights), (tied, bags, larger, weights)
 
 
-@pytest.mark.parametrize("which, status", [(0, "REACHED"), (1, "TIES_UNPROVED")])
+@pytest.mark.parametrize("which, status", [(0, "REACHED"), (1, "FORCES_CANCEL")])
 def test_derivatives_match_finite_differences_in_both_modes(which, status):
     """Where a flow ends, and when: at a norm, and where opposing gradients hide."""
     problem, step = moving()[which], 1e-4

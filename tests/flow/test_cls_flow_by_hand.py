@@ -29,7 +29,7 @@ def test_a_flow_that_cannot_grow_says_so():
     tokens = jnp.diag(jnp.array([3.0, -1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
     flow = run(parameters, corpus, until_norm=1e3)
-    assert flow.status == FlowStatus.TIES_UNPROVED
+    assert flow.status == FlowStatus.FORCES_CANCEL
     # Sooner, forces of order one that cancel leave half of the digits of their sum.
     assert flow.log_time > 20
     risk = risk_of_query(parameters, corpus)

@@ -13,7 +13,7 @@ import pytest
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL
-from jaxselect.margin.certificate import Ending, _gross_forces, perturbations
+from jaxselect.margin.certificate import PredictedEnd, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import Minimum
@@ -38,7 +38,7 @@ def problem(second, labels):
 
 @jax.jit
 def bound_of(start, bags, margin, late, query, log_time):
-    end = Ending(jnp.asarray(CHOSEN), margin, late)
+    end = PredictedEnd(jnp.asarray(CHOSEN), margin, late)
     come = perturbations(attention(start, bags), end, query, log_time, TOLERANCE)
     return come.bound(end.late.basin)
 
@@ -103,7 +103,7 @@ def test_a_pair_counts_by_what_its_strength_may_err():
         )
         known = eqx.tree_at(lambda late: late.strength, late, strength)
         held = eqx.tree_at(lambda margin: margin.active, margin, active)
-        end = Ending(jnp.asarray(CHOSEN), held, known)
+        end = PredictedEnd(jnp.asarray(CHOSEN), held, known)
         given = attention(start, bags), end, query, jnp.asarray(8.0), TOLERANCE
         return perturbations(*given).inactive
 
@@ -142,7 +142,7 @@ def test_forces_of_a_loss_with_a_domain_may_grow_fourfold(offset_error, bounded)
         values = jnp.where(corpus.tokens == 0, 1.0, 0.0)
         given = dataclasses.replace(attention(start, corpus), values=values)
         off = eqx.tree_at(lambda late: late.offset_error, late, offset_error)
-        end = Ending(jnp.asarray(CHOSEN), margin, off)
+        end = PredictedEnd(jnp.asarray(CHOSEN), margin, off)
         return perturbations(given, end, query, jnp.asarray(12.0), TOLERANCE).omitted
 
     assert bool(np.isfinite(omitted(jnp.asarray(offset_error)))) is bounded
@@ -155,7 +155,7 @@ def test_ties_that_are_not_at_rest_count():
     query = np.array([s + np.log(0.25), 0.0])
     margin, _, late, _ = late_flow(start, bags, query)
     found = jax.tree.map(jnp.asarray, (margin, late))
-    end = Ending(jnp.asarray(CHOSEN), *found)
+    end = PredictedEnd(jnp.asarray(CHOSEN), *found)
     widths = jnp.array([0.2, 0.4])
     here = jnp.asarray(query), jnp.asarray(s)
     given = attention(start, bags), end, *here, TOLERANCE

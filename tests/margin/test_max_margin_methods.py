@@ -22,7 +22,7 @@ max_margin_module = importlib.import_module("jaxselect.margin.max_margin")
 def rough(axes, pairs, found, size=1e-6):
     """A point off by a millionth, with the gap that it has."""
     nearest = found.nearest * (1 + size * jnp.cos(jnp.arange(len(axes))))
-    point = axes @ pairs.potentials(found.duals)
+    point = axes @ pairs.divergence(found.duals)
     gap = relative_gap(axes, pairs, nearest, point)
     return found._replace(nearest=nearest, gap=gap)
 
@@ -31,7 +31,7 @@ def tilted(axes, pairs, found):
     """Duals off by a thousandth, with the gap that they leave."""
     tilt = 1 + 1e-3 * jnp.cos(jnp.arange(pairs.held.size).reshape(pairs.held.shape))
     duals = found.duals * tilt / jnp.sum(found.duals * tilt)
-    gap = relative_gap(axes, pairs, found.nearest, axes @ pairs.potentials(duals))
+    gap = relative_gap(axes, pairs, found.nearest, axes @ pairs.divergence(duals))
     return found._replace(duals=duals, gap=gap)
 
 

@@ -52,7 +52,7 @@ def test_mends_a_rough_point_to_rounding(dim):
     # The duals are not unique: many pairs share few dimensions.
     assert (found.duals >= 0).all() and (found.duals[~pairs] == 0).all()
     graph = PairMask(jnp.asarray(pairs))
-    assert_close(axes @ graph.potentials(jnp.asarray(found.duals)), exact.nearest)
+    assert_close(axes @ graph.divergence(jnp.asarray(found.duals)), exact.nearest)
 
 
 def test_leaves_what_is_certain_as_it_is():

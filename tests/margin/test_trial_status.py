@@ -156,8 +156,8 @@ ENDS = {
     FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
     FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
     FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.SELECTION_CHANGED: TrialStatus.TIES_UNPROVED,
-    FlowStatus.TIES_UNPROVED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
+    FlowStatus.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
     FlowStatus.FAILED: TrialStatus.FAILED,
 }
 

@@ -68,7 +68,7 @@ def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
     course = trajectory(preferring(gap), BAGS)
     assert course.returns == pytest.approx((returns_at(gap),), rel=1e-3)
-    assert FlowStatus.SELECTION_CHANGED in [int(flow.status) for flow in course.stages]
+    assert FlowStatus.TIES_DISTURBED in [int(flow.status) for flow in course.stages]
     assert course.ending.status is End.SELECTED
     assert course.ending.selected.tolist() == [False, True, True, False]
     # p_mm of both sequences: p_1 > p_0 > p_2 by one each.
@@ -103,7 +103,7 @@ def test_a_reduced_flow_ends_where_a_word_is_back_at_a_thousandth():
     there = Parameters(model.embeddings, flow.query, model.head)
     ending, times = flow_end(model, BAGS, flow), {"from_log_time": 34.0}
     end = reduced_flow(there, BAGS, ending, **times, until_log_time=600.0)
-    assert FlowStatus(int(end.status)) is FlowStatus.SELECTION_CHANGED
+    assert FlowStatus(int(end.status)) is FlowStatus.TIES_DISTURBED
     share = jnp.exp(end.query[1] - end.query[0])
     assert share == pytest.approx(RETURNED, rel=1e-2)
     assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)

@@ -149,7 +149,7 @@ def test_what_both_layouts_certify_is_the_same():
 def test_ties_are_those_of_the_padded_layout():
     """Proved ties keep their weight in the padded flow, too; p_mm orthogonal to them
     is optimal for the pairs of the padded selection, by its duals."""
-    held = [one for one in seen() if one[1][0].status == FlowStatus.TIES_UNPROVED]
+    held = [one for one in seen() if one[1][0].status == FlowStatus.FORCES_CANCEL]
     proved = 0
     for (model, bags), (_, selected, _) in held[:TIED]:
         found = trajectory(

@@ -51,7 +51,7 @@ def results_of(grid, chunk_size, folder, order=None, vmapped=False):
     store.prepare(folder, describe(grid))
     for index in order or range(len(plan(grid, chunk_size))):
         run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=vmapped)
-    return store.load(folder)
+    return store.load_all(folder)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def two_stages(begun):
             num_steps=np.full(len(seed), 10),
             path_norms=stages[:, None] * 1.0,
             query=query + seed[:, None],
-            origin_log_time=origin,
-            own_log_time=own + seed,
+            clock_start=origin,
+            clock_log_time=own + seed,
             next=np.where((seed % 2 == 0) | (stages > 1), Next.NOTHING, Next.WHOLE),
         )
 
@@ -147,7 +147,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     seeds = lane_values(SEVEN, rows["lane"])["seed"]
     twice = 1 + seeds % 2
     assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
-    assert (rows["own_log_time"] == seeds * twice).all()
+    assert (rows["clock_log_time"] == seeds * twice).all()
     assert (rows["num_steps"] == 10 * twice).all()
     assert (rows["query"] == (seeds * twice)[:, None]).all()
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
@@ -242,7 +242,7 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
         "until_norm": 10.0,
         "path_points": 5,
         "precision": "float32",
-        "seed": tuple(range(batch_size.FEW["cpu"])),
+        "seed": tuple(range(batch_size.FEW_RUNS["cpu"])),
     }
     for name, value in (same | others).items():
         if name == "draw":
@@ -258,9 +258,9 @@ def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkey
     """On a TPU all effort is dearer, and the preset made for one is worth it."""
 
     def compiles_fast(grid):
-        return batch_size.effort(grid) is fast_compile_options()
+        return batch_size.compile_options_for(grid) is fast_compile_options()
 
-    seeds = tuple(range(batch_size.FEW["cpu"] + 1))
+    seeds = tuple(range(batch_size.FEW_RUNS["cpu"] + 1))
     some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
     assert compiles_fast(TINY) and not compiles_fast(some)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")

@@ -38,7 +38,7 @@ def folder(tmp_path):
 def test_lanes_come_back_at_their_place(folder):
     store.write_chunk(folder, 1, rows(4, 0))
     store.write_chunk(folder, 0, rows(5, 1, 2))
-    results = store.load(folder)
+    results = store.load_all(folder)
     assert results.x.dims == ("seed", "dim")
     assert results.x.sel(seed=4, dim=20.0) == 4.5
     assert results.x.sel(seed=3, dim=30.0) == 2.5
@@ -48,7 +48,7 @@ def test_lanes_come_back_at_their_place(folder):
 
 def test_missing_lanes_say_so(folder):
     store.write_chunk(folder, 0, rows(0))
-    results = store.load(folder)
+    results = store.load_all(folder)
     assert (results.status == store.MISSING).sum() == 5
     assert np.isnan(results.x).sum() == 5
 
@@ -63,7 +63,7 @@ def test_damaged_chunks_are_found_and_removed(folder, damage):
         data[-20] ^= 1
     path.write_bytes({"cut short": data[:-9], "empty": b""}.get(damage, data))
     with pytest.raises(store.DamagedChunk, match=r"00001\.npy is damaged"):
-        store.load(folder)
+        store.load_all(folder)
     assert store.finished(folder) == ({0, 2}, [1])
     assert store.finished(folder) == ({0, 2}, [])
 
@@ -82,7 +82,7 @@ def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
 @pytest.mark.parametrize("text", ["", '{"axes"', "[" * 100_000, "[1]"])
 def test_a_damaged_description_is_an_error_that_says_how_to_go_on(folder, text):
     (folder / "settings.json").write_text(text)
-    for act in (store.describe, lambda at: store.prepare(at, DESCRIPTION)):
+    for act in (store.read_description, lambda at: store.prepare(at, DESCRIPTION)):
         with pytest.raises(BadInput, match="begin again with --no-resume"):
             act(folder)
 
@@ -91,11 +91,11 @@ def test_a_pipe_is_no_chunk_and_no_description(folder):
     """Reading one would wait for a writer that never comes."""
     os.mkfifo(folder / "chunks" / "00000.npy")
     with pytest.raises(BadInput, match="no regular file"):
-        store.load(folder)
+        store.load_all(folder)
     (folder / "settings.json").unlink()
     os.mkfifo(folder / "settings.json")
     with pytest.raises(BadInput, match="damaged"):
-        store.describe(folder)
+        store.read_description(folder)
 
 
 def test_the_same_chunk_is_the_same_bytes(folder):
@@ -129,10 +129,10 @@ def test_results_of_other_settings_are_not_mixed(folder):
 
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(ValueError, match="holds no results"):
-        store.load(tmp_path)
+        store.load_all(tmp_path)
     (tmp_path / "settings.json").write_text('{"axes"')
     with pytest.raises(ValueError, match="is damaged"):
-        store.load(tmp_path)
+        store.load_all(tmp_path)
 
 
 def test_one_sweep_writes_at_a_time(folder):
@@ -172,5 +172,5 @@ def test_a_person_opens_few_axes_with_names_and_labels(tmp_path):
     assert found.dim.attrs["long_name"] == "embedding dimension d"
     assert found.cls_norm.sel(purity=1.0).item() == 2.5
     assert np.isnan(found.cls_norm.sel(purity=0.5).item())
-    whole = store.load(tmp_path)
+    whole = store.load_all(tmp_path)
     assert set(whole.status.dims) == set(axes) and "outcome" not in whole

@@ -14,7 +14,7 @@ import pytest
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import independent_tokens
 from jaxselect.flow.cls import cls_flow, direction_error
-from jaxselect.margin.certificate import TrialStatus, certify, ending
+from jaxselect.margin.certificate import TrialStatus, certify, predict_end
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.attention import attend_corpus, negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian_reduced
@@ -53,7 +53,7 @@ def certified(start, corpus):
 
 
 FLOW = jax.jit(partial(cls_flow, until_norm=1e4))
-TIMES, END = jnp.geomspace(1e2, 1e8, 4), jax.jit(ending)
+TIMES, END = jnp.geomspace(1e2, 1e8, 4), jax.jit(predict_end)
 PATH = jax.jit(partial(cls_flow, until_log_time=1e8, path_log_times=TIMES))
 
 

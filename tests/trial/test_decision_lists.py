@@ -14,7 +14,7 @@ import pytest
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.joint import joint_flow
-from jaxselect.margin.certificate import ending
+from jaxselect.margin.certificate import predict_end
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
@@ -63,7 +63,7 @@ def ends(values, scores, corpus, rule):
     def one(scores):
         # Scores of an E whose rows are orthonormal but for their values along v.
         query = jnp.concatenate([scores, jnp.zeros(1)])
-        end = ending(begin, query, jnp.zeros(()))
+        end = predict_end(begin, query, jnp.zeros(()))
         strength = end.late.strength.factor
         active = end.margin.active
         least = jnp.where(active, strength, jnp.inf).min()

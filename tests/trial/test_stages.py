@@ -85,7 +85,7 @@ def test_how_runs_end(run):
     _, _, stage, found = whole_run(*run)
     assert TrialStatus(found.status.item()).name == status
     assert bool(stage.contracted) == (status in ("TIED", "AT_REST"))
-    assert (stage.point.origin_log_time > 36).item() == returns or status == "PARTIAL"
+    assert (stage.point.clock_start > 36).item() == returns or status == "PARTIAL"
     if status == "TIED":
         late, query = found.ending.late, stage.point.query
         norm = jnp.linalg.norm(query)
@@ -102,9 +102,9 @@ def test_a_tied_run_follows_the_literal_model(run):
     """From the end of its first stage to log t = 60, by BDF on the literal model."""
     model, bags, stage, _ = whole_run(*run)
     first, _ = followed(model, bags, 1)
-    assert FlowStatus(first.flow.status.item()).name == "TIES_UNPROVED"
+    assert FlowStatus(first.flow.status.item()).name == "FORCES_CANCEL"
     truth = Literal(model, bags, stage.ties)
-    begin = first.point.own_log_time.item()
+    begin = first.point.clock_log_time.item()
     p = np.asarray(first.point.query)
     free = p - (p @ truth.axes.T) @ truth.axes
     # BDF subtracts rows of its table that are memory as it was.
@@ -126,7 +126,7 @@ def test_a_run_goes_on_from_any_point_of_it():
     while point.next != Next.NOTHING:
         stage, _ = onward(model, bags, point, 1)
         point, steps = stage.point, steps + stage.flow.num_steps.item()
-        clocks.append(log_time_of(point.origin_log_time, point.own_log_time).item())
+        clocks.append(log_time_of(point.clock_start, point.clock_log_time).item())
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)

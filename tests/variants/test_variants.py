@@ -26,7 +26,7 @@ from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
 from jaxselect.sweep.launch import run_grid
 from jaxselect.sweep.run import start
-from jaxselect.sweep.store import load
+from jaxselect.sweep.store import load_all
 from tests.flow import literal_cls
 from tests.variants import weighted
 from tests.variants.temperature import SIZES, warm
@@ -103,7 +103,7 @@ def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(
     name, grid, folder = recipe
     slope = {"steep": lambda m: 1 / (1 + np.exp(2 * m))}
     monkeypatch.setattr(literal_cls, "SLOPES", literal_cls.SLOPES | slope)
-    results = load(folder)
+    results = load_all(folder)
     assert with_status(results, *CERTIFIED).all()
     cell = results.isel({axis: CELL.get(axis, -1) for axis in results.status.dims})
     found = np.array([cell.max_margin_norm, cell.error_constant])
@@ -114,7 +114,7 @@ def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(
 
 
 def label_of(folder):
-    return load(folder).attrs["grid"]["embed"]
+    return load_all(folder).attrs["grid"]["embed"]
 
 
 def test_its_figures_are_drawn(recipe, tmp_path):
@@ -131,7 +131,7 @@ one_recipe = pytest.mark.parametrize("recipe", ["temperature"], indirect=True)
 def test_a_lane_is_the_trial_of_its_functions(recipe):
     """γ of two lanes without the flow: every axis reaches its function."""
     _, grid, folder = recipe
-    results = load(folder)
+    results = load_all(folder)
     assert results.status.dims == (*grid.fixed, *grid.traced)
     for tau, dim, step_size in ((0.5, 1e4, 30.0), (2.0, 100.0, 100.0)):
         corpus_key, key = jax.random.split(jax.random.key(0))
