@@ -245,7 +245,7 @@ def key_query(
 
 @full_precision
 def next_token(
-    contexts: Sequence["ArrayLike"],
+    contexts: "Sequence[ArrayLike] | np.ndarray",
     targets: "ArrayLike",
     embeddings: "ArrayLike",
     *,
@@ -261,7 +261,7 @@ def next_token(
     Source: Li et al., Mechanics of Next Token Prediction with Self-Attention, 2024.
 
     Args:
-        contexts: one list of token ids per sequence.
+        contexts: one list of token ids per sequence, or a matrix of them.
         targets: the id that follows each; it must occur in the context.
         embeddings: E, one row per token.
         start: W_0; zero by default.
@@ -287,7 +287,8 @@ def next_token(
             f"targets of shape {follows.shape} for {len(contexts)} contexts: wanted "
             "one token id for each"
         )
-    words = from_sequences(contexts, np.ones(len(contexts)), vocabulary=vocabulary)
+    bags = [np.asarray(context) for context in contexts]
+    words = from_sequences(bags, np.ones(len(contexts)), vocabulary=vocabulary)
     ids, counts = np.asarray(words.tokens), np.asarray(words.counts)
     found = (ids == follows[:, None]) & (counts > 0)
     if not found.any(axis=1).all():
@@ -296,7 +297,7 @@ def next_token(
             f"target {follows[row]} does not occur in context {row}: no attention "
             "would predict it"
         )
-    last = np.array([int(np.asarray(context)[-1]) for context in contexts])
+    last = np.array([int(context[-1]) for context in bags])
     both = np.where(counts > 0, ids * vocabulary + last[:, None], -1)
     pairs, tokens = np.unique(both, return_inverse=True)
     first = int(pairs[0] < 0)

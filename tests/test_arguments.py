@@ -136,6 +136,7 @@ WRONG = {
     "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
         PROBLEM, None, tolerance=2e-3
     ),
+    "a certificate of no flow": lambda: bare(jaxselect.certify)(PROBLEM, None),
     "no step": lambda: jaxselect.FlowSettings(max_steps=0),
     "a path of one point": lambda: jaxselect.RateSettings(points=1),
     "a path of no point": lambda: search_path(PROBLEM, points=0),

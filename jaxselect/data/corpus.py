@@ -240,7 +240,7 @@ def padded_logits(
 
 
 def from_sequences(
-    sequences: Sequence["ArrayLike"],
+    sequences: "Sequence[ArrayLike] | np.ndarray",
     labels: "ArrayLike",
     *,
     vocabulary: int,

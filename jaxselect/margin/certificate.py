@@ -284,6 +284,9 @@ def certify(
     """
     # Beyond it lemma 3e.5 does not hold until the end of time.
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
+    check(problem)
+    if not isinstance(flow, Flow):
+        raise BadInput(f"flow of type {type(flow).__name__}: wanted a Flow")
     end = predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 

@@ -154,6 +154,13 @@ def test_with_classes_a_bag_may_keep_several_tokens():
         assert np.abs(np.where(kept, gain - lead, 0.0)).max() < 1e-6
 
 
+def test_contexts_of_one_length_may_be_a_matrix():
+    contexts, targets = [[1, 2, 0], [0, 1, 3]], [1, 0]
+    one = next_token(contexts, targets, np.eye(4))
+    other = next_token(np.array(contexts), targets, np.eye(4))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
 def test_scores_are_those_of_the_matrix_that_is_lifted():
     features, queries, values, labels, mask = draws(0)
     problem = key_query(features, queries, values, labels, mask=mask)
