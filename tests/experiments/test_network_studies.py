@@ -110,16 +110,25 @@ def test_published_columns_have_their_shape(name):
             assert rising > 0.6 and abs(even) < 0.75 < 0.8
 
 
+def around(name, further=0):
+    """Two words on each published mean, on both sides of the centre of its bin."""
+    columns = {}
+    for part, (centres, means) in published(name).items():
+        aside = 0.2 * np.diff(centres).min()
+        across = np.concatenate([centres - aside, centres + aside])
+        columns[f"x {part}" if name == "stars" else "x values"] = across
+        columns[part] = np.tile(np.roll(means, further), 2)
+    return columns
+
+
 def test_tables_of_classes_agree_in_size_and_in_their_own_bins():
     """Words on the published means; then twice as large, or one bin further."""
-    theirs = published(classes.TABLE)
-    arrays: dict = {name: means for name, (_, means) in theirs.items()}
-    arrays |= {f"x {name}": centres for name, (centres, _) in theirs.items()}
+    arrays = around(classes.TABLE)
     found = Finished({}, {"published": True, "vocabulary": 9}, arrays, {})
     for table in tables_of(found, classes.TABLE).values():
         assert table["ratio"] == pytest.approx(1) and table["close"].all()
     assert classes.four_classes(found).verdict is Verdict.AGREES
-    for wrong in (2 * arrays["values 1"], np.roll(arrays["values 1"], 1)):
+    for wrong in (2 * arrays["values 1"], around(classes.TABLE, 1)["values 1"]):
         off = found._replace(arrays=arrays | {"values 1": wrong})
         assert classes.four_classes(off).verdict is Verdict.IN_PART
     other = found._replace(results={"published": False})
@@ -169,19 +178,14 @@ def test_bins_that_judge_do_not_choose():
 @pytest.mark.parametrize("name", protocol.SPACES)
 def test_words_in_other_bins_are_noticed_by_a_search(name):
     """Words on the published means, then words that lie one bin further."""
-    theirs = published(name)
-    words: dict = {part: means for part, (_, means) in theirs.items()}
-    for part, (centres, _) in theirs.items():
-        words[f"x {part}" if name == "stars" else "x values"] = centres
-    further = words | {part: np.roll(means, 1) for part, (_, means) in theirs.items()}
 
     def criterion(columns, bins):
         tables = tables_of(Finished({}, {"published": True}, columns, {}), name)
         return protocol.scored(tables, name, bins)[f"criterion, {bins}"]
 
     for bins in protocol.BINS:
-        assert criterion(words, bins) == pytest.approx(0)
-        assert criterion(further, bins) > 0.02
+        assert criterion(around(name), bins) == pytest.approx(0)
+        assert criterion(around(name, 1), bins) > 0.02
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path):
