@@ -67,7 +67,7 @@ class Settings(Study):
         learning_rate: of Adam.
         query_rate: of Adam for p, where it has one of its own; likewise
         head_rate: for the heads, 0 holds them, and
-        matrix_rate: for matrices in the logits.
+        matrix_rate: for matrices in the logits, or that of the MLP.
         query_length: ‖p‖ at the start; as drawn, about one, by default.
         head_length: of each head, likewise; one by default.
         batch: sequences per step; 0 for all of them.
@@ -257,6 +257,7 @@ def fitted(
                 cls=settings.query_rate,
                 heads=settings.head_rate,
                 product=settings.matrix_rate,
+                hidden=settings.matrix_rate,
             ),
             steps=settings.steps,
             batch=settings.batch or None,
