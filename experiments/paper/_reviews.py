@@ -124,11 +124,6 @@ class Model(NamedTuple):
     name: str
     path: list[Look]
 
-    @property
-    def steps(self) -> np.ndarray:
-        """Steps of the looks."""
-        return np.array([look.step for look in self.path])
-
 
 def presets(kind: Callable[..., Chosen], out: str) -> dict[str, Chosen]:
     """The presets of an item, in its own class and folder."""
