@@ -159,11 +159,11 @@ def dense(corpus: Corpus) -> csr_array:
 
 
 def posteriors(data: Data, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior and frequency differences of every token and class.
+    """Posterior difference and importance of every token for every class.
 
     Returns:
-        P(k|s) − mean_{j≠k} P(j|s), NaN for a token that never occurs; and
-        P(s|k) − P(s|not k).
+        P(k|s) − mean_{j≠k} P(j|s), NaN for a token that never occurs; and α_s^k, the
+        mean over sequences of 1{s in X} (1{y=k} − 1/K).
     """
     names = (-1, 1) if classes == 2 else range(classes)
     each = np.stack(
@@ -172,6 +172,6 @@ def posteriors(data: Data, classes: int) -> tuple[np.ndarray, np.ndarray]:
     )
     total = each.sum(axis=1, keepdims=True)
     posterior = np.where(total > 0, each / np.maximum(total, 1), np.nan)
-    here = each / each.sum(axis=0)
-    others = (total - each) / (each.sum() - each.sum(axis=0))
-    return posterior - (1 - posterior) / (classes - 1), here - others
+    own = np.stack([data.labels == k for k in names], axis=1) - 1 / classes
+    importance = (data.train > 0).T @ own / len(own)
+    return posterior - (1 - posterior) / (classes - 1), importance

@@ -1,17 +1,18 @@
-"""Which training makes the published tables of two layers with key-query matrices.
+"""Which training makes the published tables of a richer network.
 
 The authors do not say how they trained. Protocols are taken by hand, then drawn from a
 box, then drawn around the best so far. Every second bin of the tables chooses: mean
-|log ratio of size| + 1 − rank correlation of both columns, of those that reach an
+|log ratio of size| + 1 − rank correlation of the columns, of those that reach an
 accuracy. The other bins judge. All tries are kept; a search goes on where it stopped.
 
-    python -m experiments.networks.protocol --dataset imdb_reviews
+    python -m experiments.networks.protocol --dataset imdb_reviews [--table mlp]
+    python -m experiments.networks.protocol --table stars --accuracy 0.7 --train FILE …
 """
 
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -25,25 +26,55 @@ from experiments.common.statistics import compare_bins
 from experiments.common.study import Count, Experiment, Share, Study, presets
 from experiments.networks.data import posteriors, take
 from experiments.paper import _tables
-from experiments.paper._network import adam, subsample, with_query
+from experiments.paper._network import (
+    adam,
+    differences,
+    subsample,
+    with_length,
+    word_columns,
+)
 from experiments.text.baseline import Counted
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from jaxselect.networks.network import Design, Network, Variables, alignments, start
+from jaxselect.networks.network import Design, Network, Variables, start
 from jaxselect.networks.training import Strata, evaluate, stratify, train
 
-TABLE, WIDTH = "two_layer_key_query", 2048
-"""The table, and the d of the authors, to which rates refer."""
+WIDTH = 2048
+"""The d of the authors, to which rates refer."""
 NAMES = ("embeddings", "cls", "heads", "matrices", "length", "steps", "batch")
-"""Of a protocol: Adam's rates of E, p, v and W, ‖p‖ at the start, steps, batch."""
-BY_HAND = (
-    (1.06e-3, 1.06e-3, 1.06e-3, 3.75e-4, 1.0, 150, 240),
-    (2e-4, 5e-5, 5e-5, 2e-6, 30.0, 1000, 24),
-    (4e-4, 1e-4, 0.0, 5e-6, 13.0, 280, 480),
-    (7e-4, 1.8e-4, 0.0, 9e-6, 13.0, 150, 960),
-)
-LOW, HIGH = (2e-4, 2e-5, 2e-5, 2e-7, 3, 60, 120), (1e-3, 2e-3, 1e-3, 2e-5, 45, 500, 480)
-"""The box; logarithms are drawn evenly, and one head in three does not move."""
+"""Of a protocol: Adam's rates of E, p, v and W or U, a length, steps, batch."""
+SPACES: dict[str, tuple[Any, ...]] = {
+    "two_layer_key_query": (
+        Design(2, "product"),
+        "cls",
+        (1.06e-3, 1.06e-3, 1.06e-3, 3.75e-4, 1.0, 150, 240),
+        (2e-4, 5e-5, 5e-5, 2e-6, 30.0, 1000, 24),
+        (4e-4, 1e-4, 0.0, 5e-6, 13.0, 280, 480),
+        (7e-4, 1.8e-4, 0.0, 9e-6, 13.0, 150, 960),
+        (2e-4, 2e-5, 2e-5, 2e-7, 3, 60, 120),
+        (1e-3, 2e-3, 1e-3, 2e-5, 45, 500, 480),
+    ),
+    "mlp": (
+        Design(activation="relu", hidden="identity"),
+        "cls",
+        (2.1e-4, 1e-4, 2.1e-4, 7.5e-5, 8.0, 280, 480),
+        (1e-3, 1e-3, 1e-3, 1e-3, 1.0, 150, 240),
+        (3.4e-4, 5e-5, 0.0, 2e-5, 5.0, 254, 376),
+        (1e-4, 2e-5, 2e-5, 2e-7, 1, 60, 120),
+        (1e-3, 1e-3, 1e-3, 2e-4, 20, 600, 480),
+    ),
+    "stars": (
+        Design(heads=4),
+        "heads",
+        (1e-3, 1e-3, 1e-3, 1.0, 1.0, 150, 240),
+        (1e-2, 1e-2, 1e-2, 1.0, 45.0, 300, 240),
+        (3e-3, 3e-3, 3e-3, 1.0, 45.0, 600, 240),
+        (3e-3, 1e-3, 3e-3, 1.0, 20, 150, 120),
+        (2e-2, 2e-2, 3e-2, 1.0, 100, 600, 480),
+    ),
+}
+"""By table: the network; what has that length at the start; protocols by hand; ends of
+the box, in which logarithms are drawn evenly, and one head in three does not move."""
 SPREAD = 0.2
 """Deviation of a protocol's logarithms from those of the best."""
 BINS = {"chosen": slice(0, None, 2), "judged": slice(1, None, 2)}
@@ -55,6 +86,8 @@ class Settings(Study):
 
     Attributes:
         source: the reviews.
+        table: the published one, and its network.
+        drop: a class to leave out, by its label in the data.
         drawn: protocols from the box.
         closer: protocols around the best so far.
         dim: d; starts and rates are those of 2,048, the latter scaled so that E·v, E·p
@@ -65,6 +98,8 @@ class Settings(Study):
     """
 
     source: Source = Source()
+    table: Literal["two_layer_key_query", "mlp", "stars"] = "two_layer_key_query"
+    drop: str | None = None
     drawn: Count = 12
     closer: Count = 16
     dim: Count = 128
@@ -82,10 +117,11 @@ PRESETS = presets(
 def following(settings: Settings, tried: list[dict]) -> dict[str, Any]:
     """The next protocol."""
     rng = np.random.default_rng([settings.seed, len(tried)])
-    if len(tried) < len(BY_HAND):
-        chosen = np.array(BY_HAND[len(tried)])
-    elif len(tried) < len(BY_HAND) + settings.drawn:
-        chosen = np.exp(rng.uniform(np.log(LOW), np.log(HIGH)))
+    _, _, *by_hand, low, high = SPACES[settings.table]
+    if len(tried) < len(by_hand):
+        chosen = np.array(by_hand[len(tried)])
+    elif len(tried) < len(by_hand) + settings.drawn:
+        chosen = np.exp(rng.uniform(np.log(low), np.log(high)))
         chosen[2] *= rng.random() > 1 / 3
     else:
         best = min(tried, key=lambda one: one["criterion"])
@@ -97,16 +133,18 @@ def following(settings: Settings, tried: list[dict]) -> dict[str, Any]:
     return found | {"batch": batch, "steps": steps}
 
 
-def trained(protocol: dict, network: Network, strata: Strata, seed: int) -> Variables:
+def trained(
+    protocol: dict, network: Network, strata: Strata, seed: int, longer: str
+) -> Variables:
     """The variables after training by a protocol."""
-    begin = with_query(start(network, jax.random.key(seed)), protocol["length"])
+    drawn = start(network, jax.random.key(seed))
+    begin = with_length(drawn, longer, protocol["length"])
     rows = begin["params"]["embeddings"] * (network.dim / WIDTH) ** 0.5
     # Adam moves every coordinate alike: fewer of them have to move further.
     along = (WIDTH / network.dim) ** 0.5
     rates = {name: along * protocol[name] for name in ("cls", "heads")}
-    rule = adam(
-        along * protocol["embeddings"], **rates, product=along**2 * protocol["matrices"]
-    )
+    square = along**2 * protocol["matrices"]
+    rule = adam(along * protocol["embeddings"], **rates, product=square, hidden=square)
     return train(
         network,
         {"params": begin["params"] | {"embeddings": rows}},
@@ -118,11 +156,12 @@ def trained(protocol: dict, network: Network, strata: Strata, seed: int) -> Vari
     )
 
 
-def scored(means: dict[str, np.ndarray], bins: str) -> dict[str, float]:
-    """Size and order of both columns in the bins that choose or judge."""
+def scored(tables: dict[str, dict], name: str, bins: str) -> dict[str, float]:
+    """Size and order of the columns in the bins that choose or judge."""
     found, criterion = {}, []
-    for part, (_, theirs) in _tables.published(TABLE).items():
-        ours, there = means[part][BINS[bins]], theirs[BINS[bins]]
+    for part, table in tables.items():
+        theirs = _tables.published(name)[part][1]
+        ours, there = table["ours"][BINS[bins]], theirs[BINS[bins]]
         here = compare_bins(ours, there, part == "scores")
         found[f"{part} size, {bins}"] = here["ratio"]
         found[f"{part} rank, {bins}"] = here["rank_correlation"]
@@ -132,42 +171,43 @@ def scored(means: dict[str, np.ndarray], bins: str) -> dict[str, float]:
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Try one protocol after the other."""
-    data = take(settings.source, None, None, settings.seed)
-    across = posteriors(data, 2)[0][:, 1]
-    strata = stratify(data.train, data.labels)
-    seen = stratify(*subsample(Counted(data.train, data.labels), settings.checked))
-    network = Network(len(data.words), settings.dim, Design(2, "product"))
+    data = take(settings.source, None, settings.drop, settings.seed)
+    classes, name = data.classes, settings.table
+    design, longer, *by_hand, _, _ = SPACES[name]
+    across = differences(*posteriors(data, classes))
+    strata = stratify(data.train, data.labels, classes=classes)
+    some = subsample(Counted(data.train, data.labels), settings.checked)
+    seen = stratify(*some, classes=classes)
+    network = Network(len(data.words), settings.dim, design)
     tried: list[dict] = []
-    arrays: dict[str, list] = {"scores": [], "values": []}
+    means: list[np.ndarray] = []
     with contextlib.suppress(BadInput):
         before = read(settings.out)
         tried += before.results["tried"]
-        arrays = {name: list(before.arrays[name]) for name in arrays}
+        means += [*before.arrays["means"]]
     results["tried"] = tried
-    left = settings.drawn + len(BY_HAND) + settings.closer - len(tried)
-    with progress_bar("tries", left) as advance:
-        for _ in range(left):
+    left = settings.drawn + len(by_hand) + settings.closer
+    with progress_bar("tries", left - len(tried)) as advance:
+        for _ in range(left - len(tried)):
             row = following(settings, tried)
-            end = trained(row, network, strata, settings.seed)
+            end = trained(row, network, strata, settings.seed, longer)
             row["accuracy"] = float(evaluate(network, end, seen).accuracy)
-            columns = zip(arrays, alignments(network, end), strict=True)
-            means = {}
-            for part, column in columns:
-                column = np.asarray(column, float).ravel()
-                table = _tables.published(TABLE)[part]
-                found = _tables.compare(across, column, table, part == "scores")
-                means[part] = found["ours"]
-                row[f"{part} close"] = int(found["close"].sum())
-            row |= scored(means, "chosen") | scored(means, "judged")
+            columns = across | word_columns(network, end, seen)
+            found = Finished({}, {"published": True}, columns, {})
+            tables = _tables.tables_of(found, name)
+            for part, table in tables.items():
+                row[f"{part} close"] = int(table["close"].sum())
+            for bins in BINS:
+                row |= scored(tables, name, bins)
             missed = max(0.0, settings.accuracy - row["accuracy"])
             row["criterion"] = row["criterion, chosen"] + 10 * missed
             tried.append(row)
-            for part in arrays:
-                arrays[part].append(means[part])
+            means.append(np.stack([table["ours"] for table in tables.values()]))
+            arrays = {"means": np.stack(means)}
             write(settings.out, settings=settings, results=results, arrays=arrays)
             say(", ".join(f"{name} {num(value)}" for name, value in row.items()))
             advance(1)
-    return {name: np.array(rows) for name, rows in arrays.items()}
+    return {"means": np.stack(means)}
 
 
 def show(found: Finished) -> Shown:

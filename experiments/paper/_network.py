@@ -67,8 +67,9 @@ class Settings(Study):
         learning_rate: of Adam.
         query_rate: of Adam for p, where it has one of its own; likewise
         head_rate: for the heads, 0 holds them, and
-        matrix_rate: for matrices in the logits.
+        matrix_rate: for matrices in the logits, or that of the MLP.
         query_length: ‖p‖ at the start; as drawn, about one, by default.
+        head_length: of each head, likewise; one by default.
         batch: sequences per step; 0 for all of them.
         every: steps between two reports; 0 for none.
         checked: sequences of each split that loss and accuracy are taken on, the same
@@ -91,6 +92,7 @@ class Settings(Study):
     head_rate: float | None = None
     matrix_rate: float | None = None
     query_length: Positive | None = None
+    head_length: Positive | None = None
     batch: int = 240
     every: int = 50
     checked: int = 2500
@@ -150,8 +152,8 @@ def run(settings: Settings, results: dict, table: str) -> dict[str, np.ndarray]:
     )
     network = Network(len(data.words), settings.dim, design)
     begin = start(network, jax.random.key(settings.seed))
-    if settings.query_length is not None:
-        begin = with_query(begin, settings.query_length)
+    begin = with_length(begin, "cls", settings.query_length)
+    begin = with_length(begin, "heads", settings.head_length)
     strata = stratify(data.train, data.labels, classes=classes)
     looked_at = (
         subsample(Counted(data.train, data.labels), settings.checked),
@@ -195,11 +197,13 @@ def run(settings: Settings, results: dict, table: str) -> dict[str, np.ndarray]:
     }
 
 
-def with_query(variables: Variables, length: float) -> Variables:
-    """The same with a p of another length."""
-    query = variables["params"]["cls"]
-    query = query * (length / jnp.linalg.norm(query))
-    return {"params": variables["params"] | {"cls": query}}
+def with_length(variables: Variables, name: str, length: float | None) -> Variables:
+    """The same with p, or each head, of another length."""
+    if length is None:
+        return variables
+    drawn = variables["params"][name]
+    longer = drawn * (length / jnp.linalg.norm(drawn, axis=-1, keepdims=True))
+    return {"params": variables["params"] | {name: longer}}
 
 
 def adam(usual: float, **rates: float | None) -> optax.GradientTransformation:
@@ -253,6 +257,7 @@ def fitted(
                 cls=settings.query_rate,
                 heads=settings.head_rate,
                 product=settings.matrix_rate,
+                hidden=settings.matrix_rate,
             ),
             steps=settings.steps,
             batch=settings.batch or None,
@@ -292,11 +297,11 @@ def word_columns(
     return columns
 
 
-def differences(posterior: np.ndarray, frequency: np.ndarray) -> dict[str, np.ndarray]:
+def differences(posterior: np.ndarray, importance: np.ndarray) -> dict[str, np.ndarray]:
     """What the columns are drawn over: for two classes, that of the second one."""
     if posterior.shape[1] == 2:
         return {"x values": posterior[:, 1]}
-    return {f"x values {k}": column for k, column in enumerate(frequency.T)}
+    return {f"x values {k}": column for k, column in enumerate(importance.T)}
 
 
 def subsample(sequences: Counted, number: int) -> Counted:

@@ -3,10 +3,10 @@
     together         E, p and v trained
     one step         one full-batch step on E, then p and v trained
     random           E as it was drawn, p and v trained
-    …, long          the last two for longer, at the learning rate chosen for them
+    random, long     the same at the learning rate chosen for a fixed E
 
-The cost of a fixed E depends on how long p and v are trained, which the authors do not
-say.
+The authors do not say how long p and v are trained where E is fixed. So one protocol
+trains the first three, and each is looked at on its way.
 """
 
 import dataclasses
@@ -22,7 +22,6 @@ from experiments.common.progress import progress_bar
 from experiments.common.study import Count, Positive, Study, check
 from experiments.text.data import Splits, load
 from experiments.text.fitting import (
-    LAST,
     Fit,
     fit,
     require_finite,
@@ -32,14 +31,14 @@ from experiments.text.fitting import (
 from experiments.text.source import Source
 from jaxselect.data.sparse import posterior_difference
 from jaxselect.model.attention import token_scores
+from jaxselect.model.parameters import Parameters
 
-# By name: use of E, and whether training is long.
+# By name: use of E, and the setting that holds the steps.
 MODELS = {
-    "together": ("trained", False),
-    "one step": ("one-step", False),
-    "random": ("random", False),
-    "one step, long": ("one-step", True),
-    "random, long": ("random", True),
+    "together": ("trained", "steps"),
+    "one step": ("one-step", "steps_fixed"),
+    "random": ("random", "steps_fixed"),
+    "random, long": ("random", "steps_long"),
 }
 
 
@@ -51,11 +50,12 @@ class Settings(Study):
         source: the reviews and their vocabulary.
         dim: d.
         step_size: η₀ of the full-batch step.
-        steps: training steps.
+        steps: training steps of E, p and v together.
+        steps_fixed: training steps of p and v alone.
         learning_rate: of Adam.
         batch: reviews in a minibatch.
-        steps_long: training steps of the long ones, on all reviews at once and at the
-            learning rate that `reviews` takes for fixed E.
+        steps_long: those of the long one, on all reviews at once and at the learning
+            rate that `reviews` takes for fixed E.
         seed: random seed of the initialisation and of the minibatches.
         preset: full or smoke (invented reviews).
     """
@@ -64,6 +64,7 @@ class Settings(Study):
     dim: Count = 2048
     step_size: Positive = 1000.0
     steps: Count = 300
+    steps_fixed: Count = 2400
     learning_rate: Positive = 1e-3
     batch: int = 250
     steps_long: Count = 800
@@ -75,15 +76,15 @@ class Settings(Study):
             name: Fit(
                 embeddings=embeddings,  # type: ignore[arg-type]
                 train_head=True,
-                steps=self.steps_long if long else self.steps,
-                learning_rate=None if long else self.learning_rate,
-                batch=0 if long else self.batch,
+                steps=getattr(self, steps),
+                learning_rate=None if steps == "steps_long" else self.learning_rate,
+                batch=0 if steps == "steps_long" else self.batch,
                 every=20,
                 dim=self.dim,
                 step_size=self.step_size,
                 seed=self.seed,
             )
-            for name, (embeddings, long) in MODELS.items()
+            for name, (embeddings, steps) in MODELS.items()
         }
 
     def check(self) -> None:
@@ -92,9 +93,24 @@ class Settings(Study):
             check(run)
 
 
-SMALL: dict[str, Any] = {"dim": 128, "steps": 60, "batch": 200, "steps_long": 60}
+SMALL: dict[str, Any] = {"dim": 128, "steps": 60, "batch": 200}
+SMALL |= {"steps_fixed": 80, "steps_long": 60}
 """Sizes of a training of seconds, on invented reviews."""
 Chosen = TypeVar("Chosen", bound=Settings)
+
+
+class Look(NamedTuple):
+    """A model at one step of its training.
+
+    Attributes:
+        step: number of it.
+        columns: `scores` E_sᵀp and `values` E_sᵀv of every word.
+        reached: loss and accuracy of both splits.
+    """
+
+    step: int
+    columns: dict[str, np.ndarray]
+    reached: dict[str, float]
 
 
 class Model(NamedTuple):
@@ -102,13 +118,11 @@ class Model(NamedTuple):
 
     Attributes:
         name: of `MODELS`.
-        columns: `scores` E_sᵀp and `values` E_sᵀv of every word.
-        reached: loss and accuracy of both splits after the last step.
+        path: looks at it, from the start of its training to the end.
     """
 
     name: str
-    columns: dict[str, np.ndarray]
-    reached: dict[str, float]
+    path: list[Look]
 
 
 def presets(kind: Callable[..., Chosen], out: str) -> dict[str, Chosen]:
@@ -135,12 +149,14 @@ def _trained(
     with progress_bar("training", sum(run.steps for run in runs.values())) as advance:
         for name, run in runs.items():
             say(f"— {name} —")
+            model = Model(name, [])
+
+            def look(step: int, now: Parameters, path: list[Look] = model.path) -> None:
+                both = (np.asarray(column, float) for column in token_scores(now))
+                columns = dict(zip(("scores", "values"), both, strict=True))
+                path.append(Look(step, columns, summary(now, splits, f"step {step}")))
+
             begin = starting_point(splits, run)
-            state, status = fit(begin, splits, run, advance=advance)
+            _, status = fit(begin, splits, run, advance=advance, look=look)
             require_finite(status, run)
-            scores, values = token_scores(state.parameters)
-            columns = {
-                "scores": np.asarray(scores, float),
-                "values": np.asarray(values, float),
-            }
-            yield Model(name, columns, summary(state.parameters, splits, LAST))
+            yield model

@@ -3,7 +3,7 @@
 Source: the public review discussion of "Attention with Trained Embeddings Provably
 Selects Important Tokens" (NeurIPS 2025), authors' replies. The tables give averages
 over the tokens whose posterior difference falls into a bin around `POSTERIOR`; that of
-classes is taken to be a difference of frequencies, since it spans a few hundredths.
+classes is taken to be α_s^k, since it spans a few hundredths.
 """
 
 from collections.abc import Mapping
@@ -157,13 +157,19 @@ def misplaced(at: np.ndarray, centres: np.ndarray) -> bool:
 
 
 def tables_of(found: Finished, name: str) -> dict[str, dict]:
-    """Every published table of a network beside ours; none of data of another name."""
+    """Every published table of a network beside ours; none of data of another name.
+
+    The sign of E·v before an MLP is that of gᵀv, which the draw decides.
+    """
     if not found.results["published"]:
         return {}
-    across = found.arrays["x values"]
+    x = {part: f"x {part}" if name == "stars" else "x values" for part in TABLES[name]}
     return {
-        part: compare(across, found.arrays[part], table, part == "scores")
+        part: compare(
+            found.arrays[x[part]], found.arrays[part], table, part == "scores"
+        )
         for part, table in published(name).items()
+        if (name, part) != ("mlp", "values")
     }
 
 
@@ -177,9 +183,6 @@ def measured(tables: Mapping[str, dict], name: str, words: int) -> Measured:
             return Measured(
                 Verdict.OPEN, f"{label(part, name)}: words are not in their bins"
             )
-    if "turned" in tables:
-        # The sign of E·v is that of gᵀv, which the draw decides.
-        tables = {part: tables[part] for part in tables if part != "values"}
     close = [int(table["close"].sum()) for table in tables.values()]
     bins = sum(len(table["close"]) for table in tables.values())
     verdict = Verdict.AGREES if sum(close) == bins else Verdict.IN_PART

@@ -37,12 +37,12 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train E, p and v together."""
     posterior, splits, trained = _reviews.models(settings, ["together"], results)
     (model,) = trained
-    results["reached"] = model.reached
+    results["reached"] = model.path[-1].reached
     place = {word: row for row, word in enumerate(splits.words)}
     for name, words in (("praise", PRAISE), ("blame", BLAME)):
         known = [posterior[place[word]] for word in words if word in place]
         results[name] = float(np.mean(known)) if known else float("nan")
-    return {"posterior": posterior, **model.columns}
+    return {"posterior": posterior, **model.path[-1].columns}
 
 
 def draw(finished: Finished) -> Figure:

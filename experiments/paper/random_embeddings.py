@@ -1,7 +1,7 @@
 """Random embeddings: accuracy and loss with E trained, and with E as it was drawn.
 
-Reply to reviewer q6jg, W1. With E fixed the authors do not say how long p and v were
-trained; ours are given as many steps as with E trained, and then more (`long`).
+Reply to reviewer q6jg, W1. The authors do not say how long they trained. Along our
+training the published accuracy chooses the step, and the loss there is judged.
 
     python -m experiments.paper.random_embeddings --dataset imdb_reviews
 """
@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Claim, Measured, Verdict
+from experiments.common.claims import Claim, Measured, Verdict, of_cases
 from experiments.common.console import command
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
@@ -20,10 +20,12 @@ from experiments.paper import _reviews, _tables
 from experiments.text.baseline import of_reviews, say_bag
 
 PUBLISHED = {"together": _tables.TRAINED, "random": _tables.RANDOM}
+LONG = "random, long"
 NAMES = {"together": "E trained", "random": "E random"}
-NAMES["random, long"] = "E random, p and v trained longer"
-WITHIN = 0.03
-"""Distance of an accuracy that agrees; "around 95 %" is what was published."""
+NAMES[LONG] = "E random, at a rate chosen for it"
+WITHIN = {"accuracy": 0.005, "loss": 0.05}
+"""Half a unit of the last digit that was published."""
+SPLITS = {"train": "in training", "test": "on the test split"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,61 +38,79 @@ PRESETS = _reviews.presets(Settings, "results/paper/random_embeddings")
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Train with E trained, and twice with E fixed; then a bag of words."""
-    names = [*PUBLISHED, "random, long"]
+    names = [*PUBLISHED, LONG]
     _, splits, trained = _reviews.models(settings, names, results)
     results["published"] = settings.source.name == _tables.IMDB
     results["models"] = {}
+    arrays = {}
     for model in trained:
-        results["models"][model.name] = model.reached
+        results["models"][model.name] = model.path[-1].reached
+        rows = [look.reached | {"step": look.step} for look in model.path]
+        for what in rows[0]:
+            arrays[f"{model.name} {what}"] = np.array([row[what] for row in rows])
     bag = of_reviews(splits, "train", "test")
     reached = results["models"]["together"]
     less = say_bag(bag, **{name: reached[name] for name in bag})
     results["bag_of_words"] = bag | {"ahead_of_ours": less}
-    return {}
+    return arrays
+
+
+def course(found: Finished, name: str, split: str) -> list[np.ndarray]:
+    """Steps, accuracies and losses along the training of a model."""
+    columns = ("step", f"{split}_accuracy", f"{split}_loss")
+    return [found.arrays[f"{name} {column}"] for column in columns]
 
 
 def draw(finished: Finished) -> Figure:
-    """Accuracy and loss of each model on both splits, beside the published."""
-    models = finished.results["models"]
-    figure, panels = subplots(1, 2, figsize=(7.2, 3.0))
-    for panel, what in zip(panels, ("accuracy", "loss"), strict=True):
-        for split, mark in (("train", "o"), ("test", "s")):
-            heights = [model[f"{split}_{what}"] for model in models.values()]
-            panel.plot(range(len(models)), heights, mark, label=f"ours, {split}")
+    """Accuracy over loss along the training on both splits, beside the published."""
+    figure, panels = subplots(1, 2, figsize=(7.2, 3.2), sharex=True, sharey=True)
+    for panel, (split, where) in zip(panels, SPLITS.items(), strict=True):
+        for name, label in NAMES.items():
+            _, accuracy, loss = course(finished, name, split)
+            panel.plot(loss, accuracy, ".-", markersize=3, label=label)
         if finished.results["published"]:
-            theirs = [row[what] for row in PUBLISHED.values()]
-            panel.plot(range(len(theirs)), theirs, "kx", label='published, "test"')
-        short = [name.replace("p and v trained ", "\n") for name in NAMES.values()]
-        panel.set_xticks(range(len(models)), short)
-        # An accuracy of one half is that of no model.
-        panel.set(ylabel=what, ylim=(0.5 if what == "accuracy" else 0, None))
-        panel.legend()
+            theirs = [(row["loss"], row["accuracy"]) for row in PUBLISHED.values()]
+            panel.plot(*zip(*theirs, strict=True), "kx", label='published, "test"')
+        panel.set(xlabel=f"loss {where}", ylabel="accuracy")
+    panels[1].legend(loc="lower left")
     return figure
 
 
+def nearest(found: Finished, name: str, split: str) -> list[float]:
+    """Step, accuracy and loss where the accuracy is nearest to the published one."""
+    columns = course(found, name, split)
+    place = np.abs(columns[1] - PUBLISHED[name]["accuracy"]).argmin()
+    return [column[place].item() for column in columns]
+
+
 def trained_and_random(found: Finished) -> Measured:
-    """Accuracies on the split that agrees, and on the other."""
-    models = found.results["models"]
-    gap = models["together"]["test_accuracy"] - models["random"]["test_accuracy"]
-    said = "; ".join(
-        f"{NAMES[name]} {row['train_accuracy']:.2f} and {row['train_loss']:.2f} in "
-        f"training, {row['test_accuracy']:.2f} and {row['test_loss']:.2f} on the test "
-        "split"
-        for name, row in models.items()
+    """Accuracy and loss at the steps nearest to the published, on both splits."""
+    said, good = [], []
+    for name, theirs in PUBLISHED.items():
+        for split, where in SPLITS.items():
+            step, accuracy, loss = nearest(found, name, split)
+            near = abs(accuracy - theirs["accuracy"]) <= WITHIN["accuracy"]
+            met = near and abs(loss - theirs["loss"]) <= WITHIN["loss"]
+            said.append(
+                f"{NAMES[name]} {accuracy:.2f} and {loss:.2f} {where} after {step:,} "
+                f"steps{', both as published' if met else ''}"
+            )
+        good.append(met)
+    steps, *columns = course(found, "random", "test")
+    as_many = np.abs(steps - found.settings["steps"]).argmin()
+    accuracy, loss = (column[as_many] for column in columns)
+    last = found.results["models"][LONG]
+    said.append(
+        f"E random {accuracy:.2f} and {loss:.2f} on the test split after as many steps "
+        f"as E trained; {last['test_accuracy']:.2f} and {last['test_loss']:.2f} at the "
+        "end at a learning rate chosen for it"
     )
+    value = "where the accuracy is nearest to theirs, " + "; ".join(said)
     sample = f"{found.results['test_reviews']:,} test reviews"
     if not found.results["published"]:
-        return Measured(Verdict.OPEN, said, sample, "–", "published for IMDB alone")
-    good = [
-        abs(models[name]["test_accuracy"] - row["accuracy"]) <= WITHIN
-        for name, row in PUBLISHED.items()
-    ]
-    verdict = Verdict.AGREES if all(good) else Verdict.FAILS
-    if gap > 0 and not all(good):
-        verdict = Verdict.IN_PART
-    return Measured(
-        verdict, said, sample, "–", f"both test accuracies within {WITHIN:g}"
-    )
+        return Measured(Verdict.OPEN, value, sample, "–", "published for IMDB alone")
+    wanted = "both pairs on the test split, each at one step, to the digits published"
+    return Measured(of_cases(sum(good), len(good)), value, sample, "–", wanted)
 
 
 CLAIMS = (

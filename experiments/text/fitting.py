@@ -103,6 +103,7 @@ def fit(
     settings: Fit,
     checkpoint: Path | None = None,
     advance: Callable[[int], None] = lambda steps: None,
+    look: Callable[[int, Parameters], None] = lambda step, parameters: None,
 ) -> tuple[descent.State, str]:
     """State after training, with the parameters of best validation accuracy.
 
@@ -112,6 +113,7 @@ def fit(
         settings: what to train, and how.
         checkpoint: file to keep the state in, and to go on from.
         advance: called at every evaluation with the steps since the one before.
+        look: called there with the step and the parameters.
 
     Returns:
         The last state and the reason for the end; `NOT_FINITE` where training left the
@@ -130,12 +132,13 @@ def fit(
 
     reported = [0]
 
-    def report(step: int, seen: Metrics, unseen: Metrics) -> None:
+    def report(step: int, now: Parameters, seen: Metrics, unseen: Metrics) -> None:
         say(
             f"step {step:5d}   train loss {float(seen.loss):.4f} accuracy "
             f"{float(seen.accuracy):.4f}   held out loss {float(unseen.loss):.4f} "
             f"accuracy {float(unseen.accuracy):.4f}"
         )
+        look(step, now)
         advance(step - reported[-1])
         reported.append(step)
 

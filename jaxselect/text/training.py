@@ -143,7 +143,7 @@ def train(
     validation: SparseCorpus | None = None,
     key: Key[Array, ""] | None = None,
     checkpoint: Path | None = None,
-    report: Callable[[int, Metrics, Metrics], None] | None = None,
+    report: Callable[[int, Parameters, Metrics, Metrics], None] | None = None,
 ) -> tuple[State, str]:
     """Train to the end of the schedule.
 
@@ -158,7 +158,8 @@ def train(
         validation: what decides on the best parameters; the corpus itself if not given.
         key: orders the minibatches.
         checkpoint: file to keep the state in, written at every evaluation.
-        report: called at every evaluation with the step and both metrics.
+        report: called at every evaluation with the step, the parameters, which the
+            next step overwrites, and both metrics.
 
     Returns:
         The last state, and why the run ended: "finished", "stopped early" or "not
@@ -186,7 +187,7 @@ def train(
             if checkpoint is not None:
                 _write(checkpoint, run, state)
             if report is not None:
-                report(taken, seen, unseen)
+                report(taken, state.parameters, seen, unseen)
             if not bool(jnp.isfinite(seen.loss) & jnp.isfinite(unseen.loss)):
                 return state, "not finite"
             waited = (taken - int(state.best_step)) // schedule.every

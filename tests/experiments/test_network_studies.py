@@ -17,11 +17,12 @@ from experiments.common.results import Finished, read
 from experiments.networks import data as network_data
 from experiments.networks import protocol
 from experiments.paper import _network, classes, key_query
-from experiments.paper._tables import TABLES, published
+from experiments.paper._tables import TABLES, published, tables_of
 from experiments.text import data as review_data
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from tests.experiments.invented_results import check_shown
+from tests.tolerances import assert_close
 
 SMALL = {"dim": 32, "steps": 30, "batch": 120, "every": 0, "learning_rate": 0.02}
 
@@ -32,7 +33,8 @@ def test_a_network_finds_the_tokens_that_matter(item, monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     chosen = next(iter(item.PRESETS.values()))
     usual = {"query_rate": None, "head_rate": None, "matrix_rate": None}
-    settings = dataclasses.replace(chosen, **SMALL, **usual, query_length=None)
+    usual |= {"query_length": None, "head_length": None}
+    settings = dataclasses.replace(chosen, **SMALL, **usual)
     if item is classes:
         settings = dataclasses.replace(settings, classes=3)
     results: dict = {}
@@ -80,11 +82,13 @@ def test_classes_are_read_from_the_data_and_one_may_be_left_out(tmp_path, monkey
 
 def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
     data = network_data.invented(2, None, seed=0)
-    across, imbalance = network_data.posteriors(data, 2)
+    across, importance = network_data.posteriors(data, 2)
     # Purity 0.6 in expectation, from some hundred occurrences of each.
     assert across[:20, 1].mean() == pytest.approx(0.6, abs=0.1)
     assert across[20:40, 1].mean() == pytest.approx(-0.6, abs=0.1)
-    assert (imbalance[:20, 1] > 0).all()
+    # Half of P(s in X, y = 1) − P(s in X, y = −1).
+    present = (data.train > 0).toarray()
+    assert_close(importance[:, 1], (data.labels @ present) / (2 * len(present)))
     assert np.allclose(across[:, 0], -across[:, 1], equal_nan=True)
 
 
@@ -106,17 +110,27 @@ def test_published_columns_have_their_shape(name):
             assert rising > 0.6 and abs(even) < 0.75 < 0.8
 
 
-def test_tables_of_classes_are_stretched_to_our_range_of_frequencies():
-    """Words on the published means, their frequencies three times as far apart."""
-    theirs = published(classes.TABLE)
-    arrays: dict = {name: means for name, (_, means) in theirs.items()}
-    arrays |= {f"x {name}": 3 * centres for name, (centres, _) in theirs.items()}
+def around(name, further=0):
+    """Two words on each published mean, on both sides of the centre of its bin."""
+    columns = {}
+    for part, (centres, means) in published(name).items():
+        aside = 0.2 * np.diff(centres).min()
+        across = np.concatenate([centres - aside, centres + aside])
+        columns[f"x {part}" if name == "stars" else "x values"] = across
+        columns[part] = np.tile(np.roll(means, further), 2)
+    return columns
+
+
+def test_tables_of_classes_agree_in_size_and_in_their_own_bins():
+    """Words on the published means; then twice as large, or one bin further."""
+    arrays = around(classes.TABLE)
     found = Finished({}, {"published": True, "vocabulary": 9}, arrays, {})
-    for table in classes.tables_of(found).values():
+    for table in tables_of(found, classes.TABLE).values():
         assert table["ratio"] == pytest.approx(1) and table["close"].all()
     assert classes.four_classes(found).verdict is Verdict.AGREES
-    arrays["values 1"] = 2 * arrays["values 1"]
-    assert classes.four_classes(found).verdict is Verdict.IN_PART
+    for wrong in (2 * arrays["values 1"], around(classes.TABLE, 1)["values 1"]):
+        off = found._replace(arrays=arrays | {"values 1": wrong})
+        assert classes.four_classes(off).verdict is Verdict.IN_PART
     other = found._replace(results={"published": False})
     assert classes.four_classes(other).verdict is Verdict.OPEN
 
@@ -135,36 +149,53 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
 
 def test_protocols_come_by_hand_then_drawn_then_near_the_best():
     settings = protocol.Settings(drawn=2, most=10**9)
+    *_, low, high = protocol.SPACES[settings.table]
+    _, _, *by_hand, _, _ = protocol.SPACES[settings.table]
     tried = []
     for number in range(8):
         tried.append(protocol.following(settings, tried) | {"criterion": number})
     first = [tuple(one[name] for name in protocol.NAMES) for one in tried]
-    assert first[:4] == [*protocol.BY_HAND]
+    assert first[:4] == by_hand
     for one in first[4:6]:
-        inside = zip(protocol.LOW, one, protocol.HIGH, strict=True)
-        assert all(low <= x <= high or x == 0 for low, x, high in inside)
-    near = np.log(np.array(first[6:]) / protocol.BY_HAND[0])
+        inside = zip(low, one, high, strict=True)
+        assert all(least <= x <= most or x == 0 for least, x, most in inside)
+    near = np.log(np.array(first[6:]) / by_hand[0])
     assert 0 < np.abs(near).max() < 5 * protocol.SPREAD
 
 
 def test_bins_that_judge_do_not_choose():
     """On the published means with the odd bins doubled only these are off."""
-    means = {part: table[1].copy() for part, table in published(protocol.TABLE).items()}
-    for column in means.values():
-        column[1::2] *= 2
-    chosen, judged = (protocol.scored(means, bins) for bins in protocol.BINS)
+    name = "two_layer_key_query"
+    tables = {part: {"ours": means} for part, (_, means) in published(name).items()}
+    for table in tables.values():
+        table["ours"][1::2] *= 2
+    chosen, judged = (protocol.scored(tables, name, bins) for bins in protocol.BINS)
     assert chosen["criterion, chosen"] == pytest.approx(0)
     assert judged["values size, judged"] == pytest.approx(2)
     assert judged["criterion, judged"] == pytest.approx(np.log(2))
 
 
+@pytest.mark.parametrize("name", protocol.SPACES)
+def test_words_in_other_bins_are_noticed_by_a_search(name):
+    """Words on the published means, then words that lie one bin further."""
+
+    def criterion(columns, bins):
+        tables = tables_of(Finished({}, {"published": True}, columns, {}), name)
+        return protocol.scored(tables, name, bins)[f"criterion, {bins}"]
+
+    for bins in protocol.BINS:
+        assert criterion(around(name), bins) == pytest.approx(0)
+        assert criterion(around(name, 1), bins) > 0.02
+
+
 def test_a_search_goes_on_where_it_stopped(tmp_path):
     settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
     first = protocol.main(settings)["tried"]
-    assert len(first) == len(protocol.BY_HAND) + settings.drawn + settings.closer
+    _, _, *by_hand, _, _ = protocol.SPACES[settings.table]
+    assert len(first) == len(by_hand) + settings.drawn + settings.closer
     more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
     assert more[:-1] == first and len(more) == len(first) + 1
-    assert read(tmp_path).arrays["scores"].shape == (len(more), 20)
+    assert read(tmp_path).arrays["means"].shape == (len(more), 2, 20)
     check_shown(tmp_path)
 
 
@@ -179,7 +210,10 @@ def test_a_parameter_moves_at_its_own_rate():
     assert found == pytest.approx([0.1, 0.2, 0.0, 0.3, 0.3], rel=1e-4)
 
 
-def test_a_query_of_another_length_keeps_its_direction():
-    begin = {"params": {"cls": np.array([3.0, 4.0]), "heads": np.ones(2)}}
-    found = _network.with_query(begin, 10.0)["params"]
-    assert found["cls"].tolist() == [6.0, 8.0] and found["heads"].tolist() == [1, 1]
+def test_a_query_and_heads_of_another_length_keep_their_direction():
+    rows = np.array([[3.0, 4.0], [0.0, 1.0]])
+    begin = {"params": {"cls": rows[0], "heads": rows}}
+    found = _network.with_length(begin, "cls", 10.0)["params"]
+    assert found["cls"].tolist() == [6.0, 8.0] and found["heads"] is rows
+    found = _network.with_length(begin, "heads", 10.0)["params"]
+    assert found["heads"].tolist() == [[6.0, 8.0], [0.0, 10.0]]

@@ -33,8 +33,9 @@ def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
     """Two models of three are trained when the signal comes."""
     trained = []
 
-    def fit(begin, splits, run, advance):
+    def fit(begin, splits, run, advance, look):
         trained.append(run)
+        look(run.steps, begin)
         if len(trained) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from experiments.beyond import purity
-from experiments.common.results import read
+from experiments.common.claims import Verdict
+from experiments.common.results import Finished, read
+from experiments.paper import _reviews, one_step_spread, random_embeddings
 from experiments.paper import lemma_4_1 as text_lemma
-from experiments.paper import one_step_spread, random_embeddings
 from experiments.text import data as review_data
 from experiments.text import fitting
 from experiments.text import flow as text_flow
@@ -183,6 +184,62 @@ def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
 def test_slope_finds_the_exponent_of_a_power_law():
     dims = (10, 100, 1000)
     assert text_lemma.slope(dims, 3 * np.array(dims) ** -0.5) == pytest.approx(-0.5)
+
+
+def test_published_accuracy_chooses_the_step_and_loss_is_judged_there():
+    """A loss that is a look late, as of bins shifted by one, is noticed."""
+    accuracy = np.array([0.5, 0.68, 0.721, 0.78])
+    loss = np.array([0.69, 0.66, 0.58, 0.45])
+    arrays = {"together step": np.arange(4), "random step": 10 * np.arange(4)}
+    for split in random_embeddings.SPLITS:
+        arrays |= {
+            f"together {split}_accuracy": accuracy + 0.23,
+            f"together {split}_loss": loss - 0.48,
+            f"random {split}_accuracy": accuracy,
+            f"random {split}_loss": loss,
+        }
+    models = {"random, long": {"test_accuracy": 0.78, "test_loss": 0.45}}
+    told = {"published": True, "test_reviews": 9, "models": models}
+    found = Finished({"steps": 12}, told, arrays, {})
+    assert random_embeddings.nearest(found, "random", "test")[0] == 20
+    judged = random_embeddings.trained_and_random(found)
+    assert judged.verdict is Verdict.AGREES
+    assert "0.68 and 0.66 on the test split after as many steps" in judged.value
+    shifted = {"random test_loss": np.roll(loss, 1)}
+    late = found._replace(arrays=arrays | shifted)
+    assert random_embeddings.trained_and_random(late).verdict is Verdict.IN_PART
+
+
+def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypatch):
+    """Noise around trends that is 8 and 6 times as wide at one look of four."""
+    noise = np.tile([-0.01, 0.01], 20)
+    across = np.repeat(np.linspace(-0.95, 0.95, 20), 2)
+
+    def look(step, values, scores):
+        columns = {"values": across + noise / values, "scores": across**2}
+        columns["scores"] = columns["scores"] + noise / scores
+        return _reviews.Look(step, columns, {})
+
+    def judged(late):
+        rows = zip((20, 12, 8, 2), np.roll([24, 12, 6, 2], late), strict=True)
+        path = [look(20 * place, *row) for place, row in enumerate(rows)]
+        models = [
+            _reviews.Model("together", [look(20, 1, 1)]),
+            _reviews.Model("one step", path),
+        ]
+        given = (across, None, iter(models))
+        monkeypatch.setattr(_reviews, "models", lambda *_: given)
+        results: dict = {}
+        settings = dataclasses.replace(one_step_spread.PRESETS["smoke"], steps=20)
+        arrays = one_step_spread.run(settings, results)
+        results |= {"published": True, "vocabulary": 40}
+        told = Finished({"steps": 20}, results, arrays, {})
+        return one_step_spread.narrower(told)
+
+    assert "8 for E·v, 6 for E·p after 40 steps on p" in judged(0).value
+    assert "12 for E·v, 12 for E·p after 20 steps, as many" in judged(0).value
+    assert judged(0).verdict is Verdict.AGREES
+    assert judged(1).verdict is Verdict.IN_PART
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():

@@ -121,7 +121,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(model, corpus, tmp_path, 
     class Stopped(Exception):
         pass
 
-    def stop(step, seen, unseen):
+    def stop(step, now, seen, unseen):
         if step == 20:
             raise Stopped
 
