@@ -12,7 +12,7 @@ accuracy. The other bins judge. All tries are kept; a search goes on where it st
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -43,38 +43,63 @@ WIDTH = 2048
 """The d of the authors, to which rates refer."""
 NAMES = ("embeddings", "cls", "heads", "matrices", "length", "steps", "batch")
 """Of a protocol: Adam's rates of E, p, v and W or U, a length, steps, batch."""
-SPACES: dict[str, tuple[Any, ...]] = {
-    "two_layer_key_query": (
+
+
+class Space(NamedTuple):
+    """The protocols of a table.
+
+    Attributes:
+        design: the network.
+        longer: the parameter that has the length at the start.
+        by_hand: the first protocols.
+        low: the box in which logarithms are drawn evenly; one head in three does not
+            move.
+        high: its other end.
+    """
+
+    design: Design
+    longer: str
+    by_hand: tuple[tuple[float, ...], ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+SPACES = {
+    "two_layer_key_query": Space(
         Design(2, "product"),
         "cls",
-        (1.06e-3, 1.06e-3, 1.06e-3, 3.75e-4, 1.0, 150, 240),
-        (2e-4, 5e-5, 5e-5, 2e-6, 30.0, 1000, 24),
-        (4e-4, 1e-4, 0.0, 5e-6, 13.0, 280, 480),
-        (7e-4, 1.8e-4, 0.0, 9e-6, 13.0, 150, 960),
-        (2e-4, 2e-5, 2e-5, 2e-7, 3, 60, 120),
-        (1e-3, 2e-3, 1e-3, 2e-5, 45, 500, 480),
+        (
+            (1.06e-3, 1.06e-3, 1.06e-3, 3.75e-4, 1.0, 150, 240),
+            (2e-4, 5e-5, 5e-5, 2e-6, 30.0, 1000, 24),
+            (4e-4, 1e-4, 0.0, 5e-6, 13.0, 280, 480),
+            (7e-4, 1.8e-4, 0.0, 9e-6, 13.0, 150, 960),
+        ),
+        low=(2e-4, 2e-5, 2e-5, 2e-7, 3, 60, 120),
+        high=(1e-3, 2e-3, 1e-3, 2e-5, 45, 500, 480),
     ),
-    "mlp": (
+    "mlp": Space(
         Design(activation="relu", hidden="identity"),
         "cls",
-        (2.1e-4, 1e-4, 2.1e-4, 7.5e-5, 8.0, 280, 480),
-        (1e-3, 1e-3, 1e-3, 1e-3, 1.0, 150, 240),
-        (3.4e-4, 5e-5, 0.0, 2e-5, 5.0, 254, 376),
-        (1e-4, 2e-5, 2e-5, 2e-7, 1, 60, 120),
-        (1e-3, 1e-3, 1e-3, 2e-4, 20, 600, 480),
+        (
+            (2.1e-4, 1e-4, 2.1e-4, 7.5e-5, 8.0, 280, 480),
+            (1e-3, 1e-3, 1e-3, 1e-3, 1.0, 150, 240),
+            (3.4e-4, 5e-5, 0.0, 2e-5, 5.0, 254, 376),
+        ),
+        low=(1e-4, 2e-5, 2e-5, 2e-7, 1, 60, 120),
+        high=(1e-3, 1e-3, 1e-3, 2e-4, 20, 600, 480),
     ),
-    "stars": (
+    "stars": Space(
         Design(heads=4),
         "heads",
-        (1e-3, 1e-3, 1e-3, 1.0, 1.0, 150, 240),
-        (1e-2, 1e-2, 1e-2, 1.0, 45.0, 300, 240),
-        (3e-3, 3e-3, 3e-3, 1.0, 45.0, 600, 240),
-        (3e-3, 1e-3, 3e-3, 1.0, 20, 150, 120),
-        (2e-2, 2e-2, 3e-2, 1.0, 100, 600, 480),
+        (
+            (1e-3, 1e-3, 1e-3, 1.0, 1.0, 150, 240),
+            (1e-2, 1e-2, 1e-2, 1.0, 45.0, 300, 240),
+            (3e-3, 3e-3, 3e-3, 1.0, 45.0, 600, 240),
+        ),
+        low=(3e-3, 1e-3, 3e-3, 1.0, 20, 150, 120),
+        high=(2e-2, 2e-2, 3e-2, 1.0, 100, 600, 480),
     ),
 }
-"""By table: the network; what has that length at the start; protocols by hand; ends of
-the box, in which logarithms are drawn evenly, and one head in three does not move."""
 SPREAD = 0.2
 """Deviation of a protocol's logarithms from those of the best."""
 BINS = {"chosen": slice(0, None, 2), "judged": slice(1, None, 2)}
@@ -117,11 +142,11 @@ PRESETS = presets(
 def following(settings: Settings, tried: list[dict]) -> dict[str, Any]:
     """The next protocol."""
     rng = np.random.default_rng([settings.seed, len(tried)])
-    _, _, *by_hand, low, high = SPACES[settings.table]
-    if len(tried) < len(by_hand):
-        chosen = np.array(by_hand[len(tried)])
-    elif len(tried) < len(by_hand) + settings.drawn:
-        chosen = np.exp(rng.uniform(np.log(low), np.log(high)))
+    space = SPACES[settings.table]
+    if len(tried) < len(space.by_hand):
+        chosen = np.array(space.by_hand[len(tried)])
+    elif len(tried) < len(space.by_hand) + settings.drawn:
+        chosen = np.exp(rng.uniform(np.log(space.low), np.log(space.high)))
         chosen[2] *= rng.random() > 1 / 3
     else:
         best = min(tried, key=lambda one: one["criterion"])
@@ -173,12 +198,12 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     """Try one protocol after the other."""
     data = take(settings.source, None, settings.drop, settings.seed)
     classes, name = data.classes, settings.table
-    design, longer, *by_hand, _, _ = SPACES[name]
+    space = SPACES[name]
     across = differences(*posteriors(data, classes))
     strata = stratify(data.train, data.labels, classes=classes)
     some = subsample(Counted(data.train, data.labels), settings.checked)
     seen = stratify(*some, classes=classes)
-    network = Network(len(data.words), settings.dim, design)
+    network = Network(len(data.words), settings.dim, space.design)
     tried: list[dict] = []
     means: list[np.ndarray] = []
     with contextlib.suppress(BadInput):
@@ -186,11 +211,11 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         tried += before.results["tried"]
         means += [*before.arrays["means"]]
     results["tried"] = tried
-    left = settings.drawn + len(by_hand) + settings.closer
+    left = settings.drawn + len(space.by_hand) + settings.closer
     with progress_bar("tries", left - len(tried)) as advance:
         for _ in range(left - len(tried)):
             row = following(settings, tried)
-            end = trained(row, network, strata, settings.seed, longer)
+            end = trained(row, network, strata, settings.seed, space.longer)
             row["accuracy"] = float(evaluate(network, end, seen).accuracy)
             columns = across | word_columns(network, end, seen)
             found = Finished({}, {"published": True}, columns, {})

@@ -149,15 +149,14 @@ def test_the_rival_computes_the_same_gradient(tmp_path, request):
 
 def test_protocols_come_by_hand_then_drawn_then_near_the_best():
     settings = protocol.Settings(drawn=2, most=10**9)
-    *_, low, high = protocol.SPACES[settings.table]
-    _, _, *by_hand, _, _ = protocol.SPACES[settings.table]
+    space = protocol.SPACES[settings.table]
     tried = []
     for number in range(8):
         tried.append(protocol.following(settings, tried) | {"criterion": number})
     first = [tuple(one[name] for name in protocol.NAMES) for one in tried]
-    assert first[:4] == by_hand
+    assert first[:4] == list(space.by_hand)
     for one in first[4:6]:
-        inside = zip(low, one, high, strict=True)
+        inside = zip(space.low, one, space.high, strict=True)
         assert all(least <= x <= most or x == 0 for least, x, most in inside)
     near = np.log(np.array(first[6:]) / by_hand[0])
     assert 0 < np.abs(near).max() < 5 * protocol.SPREAD
@@ -191,7 +190,7 @@ def test_words_in_other_bins_are_noticed_by_a_search(name):
 def test_a_search_goes_on_where_it_stopped(tmp_path):
     settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
     first = protocol.main(settings)["tried"]
-    _, _, *by_hand, _, _ = protocol.SPACES[settings.table]
+    by_hand = protocol.SPACES[settings.table].by_hand
     assert len(first) == len(by_hand) + settings.drawn + settings.closer
     more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
     assert more[:-1] == first and len(more) == len(first) + 1
