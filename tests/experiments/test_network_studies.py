@@ -158,7 +158,7 @@ def test_protocols_come_by_hand_then_drawn_then_near_the_best():
     for one in first[4:6]:
         inside = zip(space.low, one, space.high, strict=True)
         assert all(least <= x <= most or x == 0 for least, x, most in inside)
-    near = np.log(np.array(first[6:]) / by_hand[0])
+    near = np.log(np.array(first[6:]) / space.by_hand[0])
     assert 0 < np.abs(near).max() < 5 * protocol.SPREAD
 
 
