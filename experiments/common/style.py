@@ -97,6 +97,12 @@ def power(value: float) -> str:
     return f"{front}$10^{{{int(exponent)}}}$"
 
 
+def legend_above(figure: Figure, panel: Axes) -> None:
+    """Put the legend of one panel, which serves all, above them: dots lie below it."""
+    handles, labels = panel.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+
+
 def cloud(axes: Axes, across: np.ndarray, upward: np.ndarray, name: str) -> None:
     """One dot per word, and the mean ± one standard deviation of each bin."""
     dots: dict[str, Any] = {

@@ -16,7 +16,7 @@ from experiments.common.claims import Measured, Verdict
 from experiments.common.numbers import num
 from experiments.common.results import Finished
 from experiments.common.statistics import binned, compare_bins
-from experiments.common.style import cloud, subplots
+from experiments.common.style import cloud, legend_above, subplots
 from jaxselect.checks import BadInput
 
 IMDB = "imdb_reviews"
@@ -218,7 +218,7 @@ def draw(found: Finished, name: str) -> Figure:
             panel.plot(centres, means, "ks--", markersize=3, label="published")
             low, high = panel.get_ylim()
             panel.set_ylim(min(low, 1.1 * means.min()), max(high, 1.1 * means.max()))
-        panel.legend()
+    legend_above(figure, panels[0, 0])
     return figure
 
 

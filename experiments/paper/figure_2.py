@@ -30,7 +30,7 @@ from experiments.common.palette import CLASSES
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Positive, Share, Study, presets
-from experiments.common.style import subplots
+from experiments.common.style import legend_above, subplots
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import independent_tokens
 from jaxselect.networks.network import (
@@ -185,9 +185,7 @@ def draw(finished: Finished) -> Figure:
             panel.set(ylabel=f"E·{label}, {number}")
     for panel in axes[1]:
         panel.set_xlabel("posterior difference P(+1|s) − P(−1|s)")
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3
-    )
+    legend_above(figure, axes[0, 0])
     return figure
 
 

@@ -16,7 +16,7 @@ from experiments.common.console import command
 from experiments.common.numbers import num
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
-from experiments.common.style import cloud, subplots
+from experiments.common.style import cloud, legend_above, subplots
 from experiments.paper import _reviews
 from experiments.paper._tables import RANK, tendency
 
@@ -51,7 +51,7 @@ def draw(finished: Finished) -> Figure:
     figure, panels = subplots(1, 2, figsize=(7.2, 3.2))
     for panel, part, label in zip(panels, ("scores", "values"), "pv", strict=True):
         cloud(panel, arrays["posterior"], arrays[part], f"E·{label}, one layer")
-        panel.legend()
+    legend_above(figure, panels[0])
     return figure
 
 
