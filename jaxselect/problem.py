@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, is_array, shown
-from .compilation import full_precision
+from .compilation import compiled_alone, full_precision
 from .data.corpus import Corpus, from_bags, from_sequences, labels_among
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
 from .model.parameters import Coordinates, Frame, Parameters, check_problem, frame
@@ -116,7 +116,6 @@ class Problem(eqx.Module):
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
 
 
-@full_precision
 def attention(parameters: Parameters, corpus: Corpus) -> Problem:
     """Make the problem of the paper's model: rows E, values E v, θ = p.
 
@@ -141,6 +140,12 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
         [[1.0, 0.0]]
     """
     check_problem(parameters, corpus)
+    return _attention(parameters, corpus)
+
+
+@compiled_alone
+@full_precision
+def _attention(parameters: Parameters, corpus: Corpus) -> Problem:
     inside = frame(parameters)
     few = inside.parameters
     values = corpus.gather(few.embeddings @ few.head)
