@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jax
@@ -35,6 +37,7 @@ TINY = Grid(
     seed=(0, 1, 15),
     until_norm=100.0,
 )
+PATH = [name for name in Trial.__dataclass_fields__ if name.startswith("path_")]
 
 
 def describe(grid):
@@ -129,7 +132,7 @@ def two_stages(begun):
             status=seed % 2,
             stages=stages,
             num_steps=np.full(len(seed), 10),
-            path_norms=stages[:, None] * 1.0,
+            **dict.fromkeys(PATH, stages[:, None] * 1.0),
             query=query + seed[:, None],
             clock_start=origin,
             clock_log_time=own + seed,
@@ -152,7 +155,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     assert (rows["query"] == (seeds * twice)[:, None]).all()
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
     # The path is that of the first stage.
-    assert (rows["path_norms"] == 1.0).all()
+    assert all((rows[name] == 1.0).all() for name in PATH)
 
 
 def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
@@ -195,6 +198,17 @@ def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
     assert runs.sizes["seed"] == 20 and runs.certified.all()
     with pytest.raises(BadInput, match="results of other settings"):
         launch.run_grid(SEVEN, tmp_path)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_runs_have_the_precision_of_their_grid(precision, monkeypatch, tmp_path):
+    def run(*values):
+        codes = dict.fromkeys(("status", "next"), np.int32(Next.NOTHING))
+        return SimpleNamespace(number=jnp.zeros(()), **codes)
+
+    monkeypatch.setattr(launch.Job, "program", lambda *asked: run)
+    grid = dataclasses.replace(SEVEN, precision=precision)
+    assert launch.run_grid(grid, tmp_path).number.dtype == precision
 
 
 def test_the_order_does_not_matter(reference, tmp_path):
@@ -315,6 +329,7 @@ BAD_GRIDS = {
     "no corpus": (dict(draw=numbers_only), "gives no Corpus"),
     "an axis without values": (dict(draw=taken), "axis status: wanted one or more"),
     "purity": (dict(purity=(1.5,)), "purity 1.5"),
+    "a later purity": (dict(purity=(0.5, 1.5, 1.0)), "purity 1.5"),
     "path": (dict(path_points=-1), "path_points -1"),
 }
 
@@ -346,6 +361,47 @@ def test_devices_share_one_queue():
     assert sorted(entry["index"] for entry in done) == list(range(20))
     assert sorted(index for index, _ in job.ran) == list(range(20))
     assert {device for _, device in job.ran} <= {"a", "b"}
+
+
+def test_until_one_is_done_only_the_first_work_and_then_all_at_once():
+    begun, together = [], threading.Barrier(2, timeout=10.0)
+
+    def run(index):
+        begun.append(index)
+        if index:
+            together.wait()
+        else:
+            time.sleep(0.1)
+            assert begun == [0]
+        return {"index": index}
+
+    with ThreadPoolExecutor(2) as pool:
+        done = launch._fed(pool, run, [0, 1, 2, 3, 4], threading.Event(), 2, first=1)
+        assert sorted(one["index"] for one in done) == [0, 1, 2, 3, 4]
+
+
+def test_a_chunk_that_fails_is_an_error_of_the_sweep():
+    class Failing(Recorder):
+        def run(self, index, device=None):
+            if index == 2:
+                raise OSError("no space")
+            return super().run(index)
+
+    for devices in ("a", "ab"):
+        run = launch.on_devices(Failing(), [0, 1, 2], threading.Event(), [*devices])
+        with pytest.raises(OSError, match="no space"):
+            list(run)
+
+
+def test_a_job_begins_with_what_is_not_there_as_planned(tmp_path):
+    """Files of killed writers go only where nobody else writes."""
+    job = launch.Job(SEVEN, 4, False, tmp_path)
+    assert job.begin("cpu") == ([0, 1], [])
+    store.write_chunk(tmp_path, 1, sweep_module.table(np.array([0]), {}))
+    half = tmp_path / "chunks" / ".00000.7.npy"
+    half.write_bytes(b"half")
+    assert job.begin("cpu", alone=False) == ([0, 1], [1]) and half.exists()
+    assert job.begin("cpu") == ([0, 1], []) and not half.exists()
 
 
 def test_stopping_waits_only_for_what_flies():
