@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxselect.compilation import announced, compiled_alone
+from jaxselect.compilation import announced, compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 
 KEPT = """
 import jax
-from jaxselect.compilation import keep_by_default
-keep_by_default()
+from jaxselect.compilation import compiled_alone
+compiled_alone(lambda x: x)(1.0)
 print(jax.config.values["jax_compilation_cache_dir"])
 """
 CASES = {
@@ -40,6 +40,8 @@ def test_a_program_alone_is_traced_once_for_equal_settings():
     assert len(traced) == 1
     assert jax.vmap(partial(double, settings=FlowSettings(1e-5)))(jnp.ones(2))[1] == 2
     assert len(traced) == 2
+    gradient = jax.grad(lambda x: double(x=x, settings=FlowSettings(1e-6)))(1.0)
+    assert gradient == 2 and isinstance(traced[-1], FlowSettings)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -52,6 +54,15 @@ def test_programs_are_kept(case):
         command, env=bare | given, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == wanted
+
+
+def test_entries_that_a_kill_left_without_a_time_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    for name in ("whole-cache", "whole-atime", "half-cache"):
+        (tmp_path / name).touch()
+    keep_compiled_programs.__wrapped__(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["whole-atime", "whole-cache"]
 
 
 def test_only_what_takes_long_is_announced(capsys):
