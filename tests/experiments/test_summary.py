@@ -250,6 +250,7 @@ def test_ours_beside_the_published_by_hand():
     assert (turned["rank_correlation"], turned["same_sign"]) == (-1, 0)
     # A level that attention cannot see: signs after the mean over bins.
     assert compare_bins(theirs + 10, theirs)["same_sign"] == 0.5
+    assert compare_bins(theirs + 10, theirs + 10)["same_sign"] == 1
     assert compare_bins(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
     assert compare_bins(holes, theirs)["ratio"] == 1
