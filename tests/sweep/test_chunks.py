@@ -20,6 +20,7 @@ from jaxselect.data.synthetic import (
     independent_tokens,
     several_relevant,
 )
+from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
 from jaxselect.stages import STAGES, Next
@@ -27,7 +28,7 @@ from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
-from jaxselect.trial import Trial
+from jaxselect.trial import Trial, TrialSettings
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
@@ -176,6 +177,8 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
     for folder in (whole, stopped):
         store.prepare(folder, describe(SEVEN))
         run_and_write(SEVEN, 0, folder, **settings)
+    # What only a further stage needs is left out.
+    assert not {*sweep_module.ONWARD} & {*store.read_chunk(whole, 0).dtype.names}
     one, other = (folder / "chunks" / "00000.npy" for folder in (whole, stopped))
     assert one.read_bytes() == other.read_bytes()
 
@@ -227,6 +230,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 
     def counted(key, draw, dim, step_size, **settings):
         traced.append(draw)
+        assert settings["settings"] == TrialSettings(FlowSettings(), grid.path_points)
         found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
