@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxselect import compilation
 from jaxselect.compilation import announced, compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 
@@ -27,8 +28,13 @@ CASES = {
 }
 
 
-def test_a_program_alone_is_traced_once_for_equal_settings():
-    traced = []
+def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
+    """And compiled as suits one call."""
+    traced, asked = [], []
+    usual = compilation.fast_compile_options
+    monkeypatch.setattr(
+        compilation, "fast_compile_options", lambda: asked.append(usual()) or usual()
+    )
 
     @partial(compiled_alone, static=("settings",))
     def double(x, *, settings):
@@ -37,7 +43,7 @@ def test_a_program_alone_is_traced_once_for_equal_settings():
 
     for x in (1.0, 2.0):
         assert double(x, settings=FlowSettings(1e-5)) == 2 * x
-    assert len(traced) == 1
+    assert len(traced) == len(asked) == 1
     assert jax.vmap(partial(double, settings=FlowSettings(1e-5)))(jnp.ones(2))[1] == 2
     assert len(traced) == 2
     gradient = jax.grad(lambda x: double(x=x, settings=FlowSettings(1e-6)))(1.0)
