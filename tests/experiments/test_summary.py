@@ -83,6 +83,7 @@ def test_selected_but_not_certified_is_not_counted():
         assert (row["selected_all"], row["undecided"]) == (0, 1)
     assert summed["direction_constant_deviation_predicted"] is None
     assert summed["direction_constant_deviation_with_path"] is None
+    assert summed["unselected_effect"] is summed["duality_gap"] is None
 
 
 def test_ties_and_rests_that_are_certified_count_and_select_nothing():
