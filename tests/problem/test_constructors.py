@@ -484,6 +484,10 @@ BAD = {
         lambda: next_token([[0, 1]], [2], np.eye(3)),
         "target 2 does not occur",
     ),
+    "a target like the padding": (
+        lambda: next_token([[1, 2], [1, 2, 0]], [0, 1], np.eye(3)),
+        "target 0 does not occur in context 0",
+    ),
     "an id outside": (lambda: next_token([[0, 5]], [0], np.eye(3)), "id 5"),
     "an empty context": (lambda: next_token([[]], [0], np.eye(3)), "at least"),
     "targets of fewer contexts": (
@@ -498,6 +502,10 @@ BAD = {
         lambda: cross_attention(X, -B, [1, 1], loss=NEXT_TOKEN),
         "margins -1 to -1 in bag 0",
     ),
+    "the second bag": (
+        lambda: cross_attention(X, np.abs(B), [1, -1], loss=NEXT_TOKEN),
+        "in bag 1",
+    ),
     "a bag without any value": (
         lambda: cross_attention(X, 0 * B, [1, 1], loss=NEXT_TOKEN),
         "wants them above 0",
@@ -507,6 +515,13 @@ BAD = {
         "start of shape",
     ),
 }
+
+
+def test_values_behind_a_mask_are_in_no_domain():
+    mask = np.ones(B.shape)
+    mask[0, 1:] = 0
+    values = np.where(mask, np.abs(B) + 1.0, -1.0)
+    cross_attention(X, values, [1, 1], mask=mask, loss=NEXT_TOKEN)
 
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD)
