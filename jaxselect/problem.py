@@ -356,12 +356,13 @@ def _own_tokens(
     there = np.ones(bags) if mask is None else mask
     classes = given[2] if len(given) == 3 else None
     if any(isinstance(each, jax.core.Tracer) for each in (there, labels, weights)):
+        shares = None if weights is None else jnp.asarray(weights, float)
         return Corpus(
             tokens=jnp.asarray(tokens, jnp.int32),
             counts=jnp.asarray(there, float),
             labels=jnp.asarray(labels),
             vocabulary=tokens.size,
-            weights=weights,
+            weights=None if shares is None else shares / shares.sum(),
             loss=loss,
             classes=classes,
         )

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxselect.compilation import announced, compiled_alone
+from jaxselect import compilation
+from jaxselect.compilation import announced, compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 
 KEPT = """
 import jax
-from jaxselect.compilation import keep_by_default
-keep_by_default()
+from jaxselect.compilation import compiled_alone
+compiled_alone(lambda x: x)(1.0)
 print(jax.config.values["jax_compilation_cache_dir"])
 """
 CASES = {
@@ -27,8 +28,13 @@ CASES = {
 }
 
 
-def test_a_program_alone_is_traced_once_for_equal_settings():
-    traced = []
+def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
+    """And compiled as suits one call."""
+    traced, asked = [], []
+    usual = compilation.fast_compile_options
+    monkeypatch.setattr(
+        compilation, "fast_compile_options", lambda: asked.append(usual()) or usual()
+    )
 
     @partial(compiled_alone, static=("settings",))
     def double(x, *, settings):
@@ -37,9 +43,11 @@ def test_a_program_alone_is_traced_once_for_equal_settings():
 
     for x in (1.0, 2.0):
         assert double(x, settings=FlowSettings(1e-5)) == 2 * x
-    assert len(traced) == 1
+    assert len(traced) == len(asked) == 1
     assert jax.vmap(partial(double, settings=FlowSettings(1e-5)))(jnp.ones(2))[1] == 2
     assert len(traced) == 2
+    gradient = jax.grad(lambda x: double(x=x, settings=FlowSettings(1e-6)))(1.0)
+    assert gradient == 2 and isinstance(traced[-1], FlowSettings)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -52,6 +60,15 @@ def test_programs_are_kept(case):
         command, env=bare | given, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == wanted
+
+
+def test_entries_that_a_kill_left_without_a_time_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    for name in ("whole-cache", "whole-atime", "half-cache"):
+        (tmp_path / name).touch()
+    keep_compiled_programs.__wrapped__(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["whole-atime", "whole-cache"]
 
 
 def test_only_what_takes_long_is_announced(capsys):

@@ -237,7 +237,7 @@ def on_devices(
             free.append(device)
 
     with ThreadPoolExecutor(len(devices)) as pool:
-        yield from _fed(pool, run, list(pending), stop, len(devices))
+        yield from _fed(pool, run, pending, stop, len(devices))
 
 
 def over_ray(
@@ -286,7 +286,7 @@ def _processes(
     job: Job, pending: list[int], stop: threading.Event, workers: int
 ) -> Iterator[Done]:
     """Run chunks in worker processes; chunks of a process that dies are run again."""
-    left = list(pending)
+    left = pending
     cache = jax.config.values["jax_compilation_cache_dir"]
     context = multiprocessing.get_context("spawn")
     for _ in range(3):
@@ -295,9 +295,7 @@ def _processes(
             with pool:
                 # One worker compiles, and the others read its program from the cache.
                 first = 1 if cache else workers
-                for done in _fed(pool, partial(_run, job), left, stop, workers, first):
-                    left.remove(done["index"])
-                    yield done
+                yield from _fed(pool, partial(_run, job), left, stop, workers, first)
             return
         except BrokenProcessPool:
             whole, _ = finished(job.folder)

@@ -43,8 +43,11 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
     path = folder / "settings.json"
     if path.exists():
-        differing = differences(read_description(folder), wanted)
-        if differing:
+        found = read_description(folder)
+        differing = differences(found, wanted)
+        # Lanes are counted along the axes in their order.
+        here, there = (list(each.get("axes", {})) for each in (found, wanted))
+        if differing := differing or differences(here, there, "order of axes"):
             raise BadInput(
                 f"{folder} holds results of other settings "
                 f"({'; '.join(differing[:4])}): choose another folder, or the settings "

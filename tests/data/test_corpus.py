@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from jaxselect.checks import BadInput
+from jaxselect.data.components import subtract_group_means
 from jaxselect.data.corpus import from_bags, from_counts, from_sequences
 from jaxselect.model.selection import (
     class_importance,
@@ -226,6 +227,19 @@ def test_counts_that_single_precision_cannot_hold_are_refused():
         for count, message in ((1e300, "count inf"), (1e-300, "sequence 0 is empty")):
             with pytest.raises(BadInput, match=message):
                 from_bags([[0]], [[count]], [1], vocabulary=1)
+
+
+def test_a_group_mean_leaves_nothing_but_a_rounding_of_what_is_left():
+    """A large common part is known up to its own rounding alone."""
+    left = np.random.default_rng(0).normal(size=(6, 2))
+    names = np.array([0, 1, 0, 1, 4, 1])
+    found = np.asarray(
+        subtract_group_means(jax.numpy.asarray(1e8 + left), jax.numpy.asarray(names))
+    )
+    for name in (0, 1, 4):
+        np.testing.assert_allclose(found[names == name].sum(axis=0), 0.0, atol=1e-14)
+        wanted = left[names == name] - left[names == name].mean(axis=0)
+        np.testing.assert_allclose(found[names == name], wanted, atol=1e-7)
 
 
 THREE = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)

@@ -17,6 +17,7 @@ from experiments.sweep import figures
 from experiments.sweep.figures import draw_direction, draw_growth, draw_lemma
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
+from jaxselect.sweep.labels import LABELS
 from tests.experiments.invented_results import invent_sweep, rewrite
 
 BOTH = (draw_growth, draw_direction)
@@ -112,6 +113,9 @@ def test_a_map_has_the_shares_of_its_cells_and_its_edges_where_there_are_any(
         assert (f"predicted: {EDGES[name][1]}" in said) == (name != "capture")
     assert np.isnan(there["--"].get_ydata()).tolist() == [True, False, False]
     assert figure.axes[0].get_title("left") == "so"
+    (low, high), name = figure.axes[0].get_xlim(), figure.axes[0].get_xlabel()
+    assert low < dims[0] and dims[-1] < high < 1e8 and LABELS["dim"] in name
+    assert LABELS["step_size"] in figure.axes[0].get_ylabel()
 
 
 def test_measured_edges_are_drawn_at_predicted_times_ratio():

@@ -1,6 +1,8 @@
 """The shelf of the paper: verdicts in size, and faults that a row has to notice."""
 
 import dataclasses
+import itertools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,8 +12,17 @@ from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
-from experiments.paper import ITEMS, _tables, classes, figure_2, figure_3, lemma_4_2
+from experiments.paper import (
+    ITEMS,
+    _tables,
+    classes,
+    figure_2,
+    figure_3,
+    lemma_4_2,
+    rows,
+)
 from experiments.paper import several_relevant as several
+from experiments.paper._runs import complete
 from experiments.paper.document import document
 from experiments.paper.page import page
 from experiments.paper.rows import Item, Row, items, study
@@ -20,6 +31,8 @@ from experiments.report.folders import ResultFolder, search
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, alignments, start
+from jaxselect.sweep.store import MISSING, read_description
+from tests.experiments.invented_results import invent_sweep, rewrite
 
 
 def finished(found, **arrays):
@@ -64,6 +77,29 @@ def test_tables_agree_in_size_and_not_in_rank_alone(name):
     assert larger.verdict is Verdict.IN_PART and "size 4 times" in larger.value
     turned = {part: -arrays[part] for part in arrays if part != "x values"}
     assert judged(arrays | turned, name).verdict is Verdict.FAILS
+    # One column that is refuted is enough.
+    one = judged(arrays | {"scores": turned["scores"]}, name)
+    assert one.verdict is Verdict.FAILS and "rank correlation −1" in one.value
+
+
+def test_each_class_has_the_words_of_its_own_bins():
+    arrays = {}
+    for part, (centres, means) in _tables.published("stars").items():
+        arrays |= {f"x {part}": np.repeat(centres, 4), part: np.repeat(means, 4)}
+    found = _tables.tables_of(finished({"published": True}, **arrays), "stars")
+    for part, (centres, means) in _tables.published("stars").items():
+        np.testing.assert_allclose(found[part]["at"], centres)
+        np.testing.assert_allclose(found[part]["ours"], means)
+
+
+def test_published_means_are_drawn_at_their_bins():
+    found = finished({"published": True}, **words())
+    for name, scores in (("two_layer", "E·p"), ("two_layer_key_query", "E·W²p")):
+        panels = _tables.draw(found, name).axes
+        assert [panel.get_ylabel() for panel in panels] == [scores, "E·v"]
+        for panel, table in zip(panels, _tables.published(name).values(), strict=True):
+            (line,) = (one for one in panel.lines if one.get_label() == "published")
+            np.testing.assert_allclose(line.get_data(), table)
 
 
 def test_nothing_is_held_against_tables_of_other_data():
@@ -191,6 +227,45 @@ def test_without_results_every_row_says_how_to_run_it(tmp_path):
     text = page(found)
     assert all(f'id="{name}"' in text for name in ITEMS)
     assert text.count("python -m experiments.<wbr>paper.<wbr>") >= len(ITEMS)
+
+
+def test_rows_are_of_the_latest_results_that_are_no_smoke_run(tmp_path, monkeypatch):
+    claim = Claim(
+        "A statement.",
+        lambda found: Measured(Verdict.FAILS, found.results["said"]),
+        "Lemma 0",
+    )
+    main = Experiment(lambda settings, results: None, claims=(claim,))
+    monkeypatch.setattr(rows, "study", lambda name: main)
+
+    def there(said, written, preset):
+        made = Finished(
+            {"preset": preset}, {"said": said}, {}, {}, "", "run --preset full"
+        )
+        return ResultFolder(tmp_path, "paper.figure_2", made, "", written)
+
+    def row(*found):
+        (only,) = next(one for one in items([*found]) if one.name == "figure_2").rows
+        return only
+
+    smoke = there("small", "2001-03", "smoke")
+    full = there("first", "2001-01", "full"), there("second", "2001-02", "full")
+    for order in itertools.permutations([smoke, *full]):
+        assert row(*order).found.value == "second"
+    assert (row(*full).verdict, row(*full).command) == ("refuted", "run")
+    assert (row(smoke).verdict, row().verdict) == ("not decided", "not run")
+    shown = {one for one, word in rows.WORDS.items() if word == "reproduced"}
+    assert shown == {Verdict.HOLDS, Verdict.AGREES}
+
+
+def test_a_sweep_is_complete_with_every_run_of_its_own_grid(tmp_path):
+    grid = SimpleNamespace(described=lambda: read_description(tmp_path)["grid"])
+    other = SimpleNamespace(described=lambda: grid.described() | {"purity": [0.5]})
+    assert not complete(tmp_path, grid)
+    invent_sweep(tmp_path)
+    assert complete(tmp_path, grid) and not complete(tmp_path, other)
+    rewrite(tmp_path, status=lambda rows: np.where(rows["lane"] == 3, MISSING, 0))
+    assert not complete(tmp_path, grid)
 
 
 def test_items_on_reviews_alone_wait_for_some_and_others_do_not():

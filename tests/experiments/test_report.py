@@ -3,26 +3,34 @@
 import dataclasses
 import html.parser
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
+from experiments import run
 from experiments.benchmarks import flow, max_margin
 from experiments.beyond import joint, selection
 from experiments.common import console, results
 from experiments.common.claims import Verdict
+from experiments.common.edges import SIZES
 from experiments.common.flags import to_flags
 from experiments.paper import theorem_4_3
 from experiments.report.folders import best, search
 from experiments.report.page import page
 from experiments.report.phases import diagram
-from experiments.report.sections import rows
+from experiments.report.provenance import provenance
+from experiments.report.sections import absent, rows, too_small
 from experiments.report.study import Settings, report
-from experiments.report.uncertified import uncertified
+from experiments.report.uncertified import command, uncertified
 from experiments.sweep import settings as sweep_settings
+from experiments.sweep.grids import of_family
 from experiments.sweep.study import sweep as sweep_study
+from jaxselect.data.synthetic import independent_tokens
 from jaxselect.margin.certificate import Reason, TrialStatus
+from jaxselect.model.step import embedding_steps
 from jaxselect.sweep import store
+from jaxselect.sweep.grid import Grid
 from tests.experiments.invented_results import (
     DIMS,
     SEEDS,
@@ -142,6 +150,31 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     assert best(found, "beyond.joint") is None
 
 
+def test_missing_runs_count_for_nothing(tmp_path):
+    """72 of 102 runs are fewer than 84, and too few to decide."""
+    seeds = [*range(14, 0, -1)]
+    invent_sweep(tmp_path / "a")
+    rewrite(tmp_path / "a", status=lambda rows: np.where(rows["lane"] < 30, -1, 0))
+    invent_sweep(tmp_path / "b", seeds=seeds)
+    lossy, whole = search([tmp_path])
+    assert best([lossy, whole], "sweep") is whole and too_small(lossy)
+    few, more = diagram(lossy), diagram(whole)
+    assert (few.runs, few.expected, more.runs) == (72, 102, 84)
+    assert more.data["seeds"] == seeds
+
+
+def test_a_study_is_there_with_its_settings_and_its_origin_if_it_can_be_read(tmp_path):
+    results.write(tmp_path, settings=preset("full"), results={})
+    found = search([tmp_path])
+    (origin,) = provenance(found)
+    facts, settings = dict(origin.facts), dict(origin.settings)
+    assert facts.keys() >= {"device", "precision", "jax", "commit"}
+    assert settings["preset"] == "full" and not settings.keys() & facts.keys()
+    damaged = [found[0]._replace(content=None, trouble="damaged")]
+    assert provenance(damaged) == []
+    assert absent(damaged) == absent([]) == absent(found) + 1
+
+
 def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
     """Records as the benchmarks write them, without the rivals' minutes."""
     each = {"family": "bags", "size": 64, "pairs": 9, "lanes_run": 4, "seconds": 1.0}
@@ -203,14 +236,44 @@ def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
     said = {
         Reason.LINE: "Margins are off the late flow: late_flow_residual 0.2; ‖p‖",
         Reason.LIMIT: "No late flow is predicted: LimitStatus; ‖p‖",
+        Reason.COMING: "What may still come could move a score: "
+        "inactive_pair_bound 0.3; ‖p‖",
+        Reason.HISTORY: "What only the path decides still changes: "
+        "history_change 0.4; ‖p‖",
     }
     for reason, words in said.items():
         changed = {"status": TrialStatus.UNRESOLVED, "late_flow_residual": 0.2}
+        changed |= {"inactive_pair_bound": 0.3, "history_change": 0.4}
         changed["reason"] = reason
         rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
         (found,) = uncertified(store.load_all(folder))
         assert found.number == len(DIMS) * len(STEPS) * len(SEEDS)
         assert found.runs[0].numbers.startswith(words)
+
+
+OTHERS = [
+    {},
+    {"precision": "float32", "until_norm": 1e3, "seed": (3,)},
+    {"embed": embedding_steps(4)},
+    {"draw": independent_tokens, "precision": "float32"},
+]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_the_command_of_one_run_makes_it_again(changes):
+    grid = Grid(**changes)
+    where = {name: value for name, (value,) in grid.values.items()}
+    module, *words = results.shlex.split(command(grid.described(), where))[2:]
+    if module == "experiments.run":
+        made = vars(console.parse(run.run, run.PRESETS, words))
+        names = (*SIZES, "dim", "step_size", "seed")
+        wanted = {name: where[name] for name in names}
+        wanted |= {"precision": grid.precision, "until_norm": grid.until_norm}
+        assert made == {**made, **wanted}
+    else:
+        presets = partial(of_family, sweep_settings.PRESETS)
+        made = console.parse(sweep_study, presets, words).grid
+        assert dataclasses.replace(made, path_points=grid.path_points) == grid
 
 
 def test_curves_travel_with_their_norm_and_their_constant(folder):

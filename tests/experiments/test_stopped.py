@@ -1,16 +1,28 @@
 """Ctrl-C and SIGTERM: exit code 130, what was finished on disk, old results whole."""
 
+import contextlib
+import dataclasses
+import multiprocessing
 import os
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
-from experiments.common import study
+import numpy as np
+import pytest
+
+from experiments.common import resume, study
 from experiments.common.results import read
 from experiments.paper import _reviews, random_embeddings
 from experiments.report.folders import search
 from experiments.text import data
+from jaxselect.checks import BadInput
+from jaxselect.sweep.store import read_chunk
 from tests.experiments.test_console import ended
+from tests.tolerances import assert_close
 
 
 def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, capsys):
@@ -27,6 +39,32 @@ def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, 
     assert ended(random_embeddings.main, flags, random_embeddings.PRESETS) == 130
     assert "what was finished is on disk" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
+
+
+def test_each_model_of_the_reviews_begins_as_its_name_says(tmp_path, monkeypatch):
+    runs, begun = [], []
+
+    def fit(begin, splits, run, advance, look):
+        runs.append(run)
+        begun.append(dataclasses.replace(begin, query=begin.head + 1.0))
+        look(run.steps, begun[-1])
+        return begin, "finished"
+
+    monkeypatch.setattr(_reviews, "fit", fit)
+    monkeypatch.setattr(data, "CACHE", tmp_path)
+    settings = dataclasses.replace(random_embeddings.PRESETS["smoke"], dim=8)
+    *_, models = _reviews.models(settings, [*_reviews.MODELS], {})
+    for (look,), begin in zip((model.path for model in models), begun, strict=True):
+        rows = np.asarray(begin.embeddings)
+        assert_close(look.columns["scores"], rows @ np.asarray(begin.query))
+        assert_close(look.columns["values"], rows @ np.asarray(begin.head))
+    together, step, drawn, long = runs
+    assert [run.embeddings == "trained" for run in runs] == [True, False, False, False]
+    assert together.learning_rate == step.learning_rate == drawn.learning_rate
+    assert together.batch == step.batch == drawn.batch and not long.batch
+    assert long.learning_rate is None and step.steps == drawn.steps
+    same = [bool((one.embeddings == begun[0].embeddings).all()) for one in begun]
+    assert same == [True, False, True, True]
 
 
 def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
@@ -55,3 +93,48 @@ def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):
     # Nobody takes a part for the whole.
     assert [path.name for path in out.iterdir()] == ["stopped"]
     assert [one.trouble for one in search([out])] == ["no results here"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    out: Path
+    json: bool = False
+    workers: int = 1
+    tolerance: float = 0.1
+    seed: int = 0
+
+
+def half(folder, whole, stop, number, piece):
+    """A piece from disk, or written there: two lanes."""
+    if piece < 0:
+        raise ArithmeticError(f"piece {piece}")
+    if number not in whole:
+        column = np.array([piece, piece + 0.5])
+        resume.write_columns(folder, number, {"x": column}, first=2 * number)
+    rows = read_chunk(folder, number)
+    return number in whole, rows["lane"].tolist(), rows["x"].tolist()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_pieces_are_resumed_by_the_same_settings_alone(workers, tmp_path, monkeypatch):
+    # Threads in place of processes, which begin for seconds.
+    manager = contextlib.nullcontext(threading)
+    here = SimpleNamespace(Manager=lambda: manager)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: here)
+    monkeypatch.setattr(
+        resume, "ProcessPoolExecutor", lambda number, *_: ThreadPoolExecutor(number)
+    )
+    settings = Pieces(tmp_path, workers=workers)
+
+    def run(pieces, **changes):
+        asked = dataclasses.replace(settings, **changes)
+        about = {"ignored": ("tolerance",), "study": "pieces"}
+        return resume.run_resumable(asked, half, pieces, "pieces", **about)
+
+    with pytest.raises(ArithmeticError, match="piece -1"):
+        run([3.0, -1.0])
+    found = run([3.0, 4.0], tolerance=0.2)
+    assert found == [(True, [0, 1], [3.0, 3.5]), (False, [2, 3], [4.0, 4.5])]
+    assert all(there for there, *_ in run([3.0, 4.0], json=True, workers=1))
+    with pytest.raises(BadInput, match="seed: 0, now 1"):
+        run([3.0, 4.0], seed=1)

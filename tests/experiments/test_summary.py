@@ -83,6 +83,7 @@ def test_selected_but_not_certified_is_not_counted():
         assert (row["selected_all"], row["undecided"]) == (0, 1)
     assert summed["direction_constant_deviation_predicted"] is None
     assert summed["direction_constant_deviation_with_path"] is None
+    assert summed["unselected_effect"] is summed["duality_gap"] is None
 
 
 def test_ties_and_rests_that_are_certified_count_and_select_nothing():
@@ -250,6 +251,7 @@ def test_ours_beside_the_published_by_hand():
     assert (turned["rank_correlation"], turned["same_sign"]) == (-1, 0)
     # A level that attention cannot see: signs after the mean over bins.
     assert compare_bins(theirs + 10, theirs)["same_sign"] == 0.5
+    assert compare_bins(theirs + 10, theirs + 10)["same_sign"] == 1
     assert compare_bins(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
     assert compare_bins(holes, theirs)["ratio"] == 1

@@ -181,6 +181,10 @@ def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
     values = np.full((4, 3, 10), 1e-15)
     values[1, 1, 1] = gap
     assert sweep_claims.exact_margin(sweep(duality_gap=values)).verdict is verdict
+    # Of runs with a certificate.
+    refused = statuses(UNRESOLVED=(1, 1, 1))
+    found = sweep_claims.exact_margin(sweep(duality_gap=values, status=refused))
+    assert found.verdict is HOLDS and found.sample == "119 certified runs"
 
 
 def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():

@@ -160,6 +160,9 @@ def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
 def test_a_sequence_of_weight_zero_joins_no_tokens():
     joined = bags([[0, 1], [2, 3], [1, 2]], [1, -1, 1], [1, 1, 0])
     assert components(joined).tolist() == [0, 0, 2, 2, 4]
+    # Nor does a token that its sequence does not hold.
+    absent = replace(joined, counts=joined.counts.at[1, 1].set(0))
+    assert components(absent).tolist() == [0, 0, 2, 3, 4]
 
 
 def test_shares_are_of_weights():

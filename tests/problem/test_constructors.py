@@ -25,9 +25,13 @@ from jaxselect import (
     solve,
     stages,
 )
+from jaxselect.data.loss import EXPONENTIAL
+from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin import pairs
-from jaxselect.margin.certificate import certify
+from jaxselect.margin.certificate import Reason, certify
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.curvature import query_curvature, score_curvature
 from tests.problem.independent import (
     Model,
@@ -186,6 +190,34 @@ def test_there_are_no_more_coordinates_than_positions():
     np.testing.assert_allclose(problem.lift_direction(problem.rows), rows, atol=1e-12)
 
 
+def test_weights_are_relative_to_each_other():
+    features, queries, values, labels, mask = draws(0)
+    weights = np.arange(1.0, 1 + SEQUENCES)
+
+    def query(weights, labels=labels):
+        return cross_attention(features, values, labels, mask=mask, weights=weights)
+
+    def matrix(weights):
+        return key_query(features, queries, values, labels, weights=weights)
+
+    made = [query(weights), matrix(weights), jax.jit(query)(weights)]
+    made.append(jax.jit(partial(query, weights))(labels))
+    for problem in made:
+        assert_close(problem.corpus.weights, weights / weights.sum())
+    problem = next_token(CONTEXTS, TARGETS, np.eye(4), weights=[1, 2, 5])
+    assert_close(problem.corpus.weights, np.array([0.125, 0.25, 0.625]))
+
+
+def test_a_loss_is_that_of_the_problem_traced_or_not():
+    features, _, values, labels, _ = draws(0)
+
+    def made(labels):
+        return cross_attention(features, values, labels, loss=EXPONENTIAL)
+
+    for problem in (made(labels), jax.jit(made)(labels)):
+        assert problem.corpus.loss is EXPONENTIAL
+
+
 def test_what_a_mask_hides_has_no_effect():
     features, queries, values, labels, mask = draws(3)
     one = solved(key_query(features, queries, values, labels, mask=mask))
@@ -193,6 +225,7 @@ def test_what_a_mask_hides_has_no_effect():
     other = solved(key_query(hidden[1], queries, hidden[0], labels, mask=mask))
     np.testing.assert_allclose(one.trained, other.trained, rtol=1e-9, atol=1e-9)
     assert one.certificate.status == other.certificate.status
+    assert (one.best() == other.best()).all()
     assert (np.asarray(one.weights())[~mask] == 0).all()
 
 
@@ -258,6 +291,64 @@ def test_words_about_importance_are_said_where_it_is_defined():
     alone = (chosen.sum(axis=1) == 1).sum()
     assert counts.startswith(f"{alone} of {SEQUENCES} bags")
     assert f"in {(~best).sum()} another" in counts
+
+
+def test_a_table_has_the_weight_and_the_margin_of_what_is_selected():
+    """At p = 0, where every token that is there has the same weight."""
+    problem, model = queried(0)
+    found = solved(problem)
+    point = dataclasses.replace(found.stage.point, query=0 * problem.start)
+    stage = dataclasses.replace(found.stage, point=point)
+    even = dataclasses.replace(found, stage=stage)
+    names = [f"w{token}" for token in range(SEQUENCES * WIDTH)]
+    tables = [even.table().splitlines()[1:], even.table(names).splitlines()[1:]]
+    for bag, lines in enumerate(zip(*tables, strict=True)):
+        there, chosen = model.mask[bag], np.asarray(found.selected)[bag]
+        output = model.values[bag][there].mean()
+        tokens = np.flatnonzero(chosen) + WIDTH * bag
+        wanted = [bag, model.labels[bag], chosen.sum() / there.sum()]
+        wanted.append(model.labels[bag] * output)
+        for line, sign in zip(lines, ("", "w"), strict=True):
+            numbers, said = line[:31].split(), line[31:].partition("(")[0]
+            np.testing.assert_allclose([*map(float, numbers)], wanted, atol=1e-4)
+            assert said.split() == [f"{sign}{token}" for token in tokens]
+    # With all of them selected the worst decides.
+    end = dataclasses.replace(found.certificate.ending, selected=problem.present)
+    certificate = dataclasses.replace(found.certificate, ending=end)
+    alone = model.mask.sum(axis=1) == 1
+    whole = dataclasses.replace(found, certificate=certificate).best()
+    assert np.asarray(whole).tolist() == alone.tolist()
+
+
+@pytest.mark.parametrize("reason", list(Reason)[1:])
+def test_the_reason_is_said_with_its_own_status_and_number(reason):
+    found, replace = solved(queried(0)[0]), dataclasses.replace
+    part = {
+        Reason.FLOW: FlowStatus.OUT_OF_STEPS,
+        Reason.MARGIN: MaxMarginStatus.INFEASIBLE,
+        Reason.LIMIT: LimitStatus.NOT_ATTRACTING,
+    }
+    flow, margin, limit = (jnp.asarray(status.value) for status in part.values())
+    number = {Reason.LINE: 1.0, Reason.COMING: 2.0, Reason.HISTORY: 3.0}
+    residual, bound, change = map(jnp.asarray, number.values())
+    end = found.certificate.ending
+    end = replace(
+        end,
+        margin=replace(end.margin, status=margin),
+        late=replace(end.late, status=limit, history_change=change),
+    )
+    certificate = replace(
+        found.certificate,
+        ending=end,
+        late_flow_residual=residual,
+        inactive_pair_bound=bound,
+        status=jnp.asarray(TrialStatus.UNRESOLVED.value),
+        reason=jnp.asarray(reason.value),
+    )
+    stage = replace(found.stage, flow=replace(found.flow, status=flow))
+    said = replace(found, stage=stage, certificate=certificate)._because()
+    size = f" It is {number[reason]:g}." if reason in number else ""
+    assert said == f"\nWhy: {part.get(reason, reason).sentence}{size}"
 
 
 def test_classes_are_values_of_several_columns():
@@ -393,6 +484,10 @@ BAD = {
         lambda: next_token([[0, 1]], [2], np.eye(3)),
         "target 2 does not occur",
     ),
+    "a target like the padding": (
+        lambda: next_token([[1, 2], [1, 2, 0]], [0, 1], np.eye(3)),
+        "target 0 does not occur in context 0",
+    ),
     "an id outside": (lambda: next_token([[0, 5]], [0], np.eye(3)), "id 5"),
     "an empty context": (lambda: next_token([[]], [0], np.eye(3)), "at least"),
     "targets of fewer contexts": (
@@ -407,6 +502,10 @@ BAD = {
         lambda: cross_attention(X, -B, [1, 1], loss=NEXT_TOKEN),
         "margins -1 to -1 in bag 0",
     ),
+    "the second bag": (
+        lambda: cross_attention(X, np.abs(B), [1, -1], loss=NEXT_TOKEN),
+        "in bag 1",
+    ),
     "a bag without any value": (
         lambda: cross_attention(X, 0 * B, [1, 1], loss=NEXT_TOKEN),
         "wants them above 0",
@@ -416,6 +515,13 @@ BAD = {
         "start of shape",
     ),
 }
+
+
+def test_values_behind_a_mask_are_in_no_domain():
+    mask = np.ones(B.shape)
+    mask[0, 1:] = 0
+    values = np.where(mask, np.abs(B) + 1.0, -1.0)
+    cross_attention(X, values, [1, 1], mask=mask, loss=NEXT_TOKEN)
 
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxselect.sweep import batch_size
-from jaxselect.sweep.grid import Grid
+from jaxselect.sweep.grid import FAMILIES, Grid
 
 
 @pytest.mark.parametrize("fixed", [0, 5, 10**9])
@@ -26,9 +26,12 @@ def test_the_most_max_batch(fixed, each, space):
     assert asked in ([64], [64, 32])
 
 
-@pytest.mark.parametrize(("kept", "found"), [(16, 64), (2**20, 32)])
+@pytest.mark.parametrize(("kept", "found"), [(16, 64), (747_000, 32), (2**20, 32)])
 def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
-    """By a program that keeps so many numbers of each lane, of the largest shape."""
+    """By a program that keeps so many numbers of each lane, of the largest shape.
+
+    64 lanes of 747,000 would take all but a twentieth of it.
+    """
     shapes = []
 
     def program(grid, shape, vmapped):
@@ -51,3 +54,24 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
 def test_a_device_that_tells_nothing_gets_the_most():
     assert jax.local_devices()[0].memory_stats() is None
     assert batch_size.lanes_per_device(Grid(), 16) == 16
+
+
+def test_all_that_a_program_holds_counts():
+    line = jax.ShapeDtypeStruct((1000,), float)
+    outer = jax.jit(lambda x: jnp.outer(x, x)).lower(line).compile()
+    assert batch_size.bytes_needed(outer.memory_analysis()) >= 8 * (1000 + 1000**2)
+
+
+@pytest.mark.parametrize("kind", batch_size.CHUNK_SIZE)
+def test_lanes_are_in_step_where_that_pays(kind):
+    found = batch_size.chunk_layout(Grid(), kind, measured=False)
+    assert found == (kind != "cpu", batch_size.CHUNK_SIZE[kind])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sizes_are_those_of_a_draw(name):
+    axes = {"classes": (4,)} if name == "classes" else {}
+    grid = Grid(FAMILIES[name][0], axes)
+    (shape,) = grid.shapes()
+    bags = grid.bags(shape)
+    assert batch_size.sizes(grid, shape) == (*bags.tokens.shape, bags.vocabulary)

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jax
@@ -18,6 +20,7 @@ from jaxselect.data.synthetic import (
     independent_tokens,
     several_relevant,
 )
+from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
 from jaxselect.stages import STAGES, Next
@@ -25,7 +28,7 @@ from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
-from jaxselect.trial import Trial
+from jaxselect.trial import Trial, TrialSettings
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
@@ -35,6 +38,7 @@ TINY = Grid(
     seed=(0, 1, 15),
     until_norm=100.0,
 )
+PATH = [name for name in Trial.__dataclass_fields__ if name.startswith("path_")]
 
 
 def describe(grid):
@@ -129,7 +133,7 @@ def two_stages(begun):
             status=seed % 2,
             stages=stages,
             num_steps=np.full(len(seed), 10),
-            path_norms=stages[:, None] * 1.0,
+            **dict.fromkeys(PATH, stages[:, None] * 1.0),
             query=query + seed[:, None],
             clock_start=origin,
             clock_log_time=own + seed,
@@ -152,7 +156,7 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     assert (rows["query"] == (seeds * twice)[:, None]).all()
     assert (rows["stages"] == np.where(twice > 1, STAGES, 1)).all()
     # The path is that of the first stage.
-    assert (rows["path_norms"] == 1.0).all()
+    assert all((rows[name] == 1.0).all() for name in PATH)
 
 
 def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
@@ -173,6 +177,8 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
     for folder in (whole, stopped):
         store.prepare(folder, describe(SEVEN))
         run_and_write(SEVEN, 0, folder, **settings)
+    # What only a further stage needs is left out.
+    assert not {*sweep_module.ONWARD} & {*store.read_chunk(whole, 0).dtype.names}
     one, other = (folder / "chunks" / "00000.npy" for folder in (whole, stopped))
     assert one.read_bytes() == other.read_bytes()
 
@@ -197,6 +203,17 @@ def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
         launch.run_grid(SEVEN, tmp_path)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_runs_have_the_precision_of_their_grid(precision, monkeypatch, tmp_path):
+    def run(*values):
+        codes = dict.fromkeys(("status", "next"), np.int32(Next.NOTHING))
+        return SimpleNamespace(number=jnp.zeros(()), **codes)
+
+    monkeypatch.setattr(launch.Job, "program", lambda *asked: run)
+    grid = dataclasses.replace(SEVEN, precision=precision)
+    assert launch.run_grid(grid, tmp_path).number.dtype == precision
+
+
 def test_the_order_does_not_matter(reference, tmp_path):
     number = len(plan(TINY, 4))
     other = results_of(TINY, 4, tmp_path, list(reversed(range(number))))
@@ -213,6 +230,7 @@ def test_one_program_per_shape(monkeypatch, tmp_path):
 
     def counted(key, draw, dim, step_size, **settings):
         traced.append(draw)
+        assert settings["settings"] == TrialSettings(FlowSettings(), grid.path_points)
         found = {name: 0 * step_size for name in names - whole}
         found |= dict.fromkeys(whole, jnp.array(0))
         path = {name for name in names if name.startswith("path_")}
@@ -315,6 +333,7 @@ BAD_GRIDS = {
     "no corpus": (dict(draw=numbers_only), "gives no Corpus"),
     "an axis without values": (dict(draw=taken), "axis status: wanted one or more"),
     "purity": (dict(purity=(1.5,)), "purity 1.5"),
+    "a later purity": (dict(purity=(0.5, 1.5, 1.0)), "purity 1.5"),
     "path": (dict(path_points=-1), "path_points -1"),
 }
 
@@ -346,6 +365,47 @@ def test_devices_share_one_queue():
     assert sorted(entry["index"] for entry in done) == list(range(20))
     assert sorted(index for index, _ in job.ran) == list(range(20))
     assert {device for _, device in job.ran} <= {"a", "b"}
+
+
+def test_until_one_is_done_only_the_first_work_and_then_all_at_once():
+    begun, together = [], threading.Barrier(2, timeout=10.0)
+
+    def run(index):
+        begun.append(index)
+        if index:
+            together.wait()
+        else:
+            time.sleep(0.1)
+            assert begun == [0]
+        return {"index": index}
+
+    with ThreadPoolExecutor(2) as pool:
+        done = launch._fed(pool, run, [0, 1, 2, 3, 4], threading.Event(), 2, first=1)
+        assert sorted(one["index"] for one in done) == [0, 1, 2, 3, 4]
+
+
+def test_a_chunk_that_fails_is_an_error_of_the_sweep():
+    class Failing(Recorder):
+        def run(self, index, device=None):
+            if index == 2:
+                raise OSError("no space")
+            return super().run(index)
+
+    for devices in ("a", "ab"):
+        run = launch.on_devices(Failing(), [0, 1, 2], threading.Event(), [*devices])
+        with pytest.raises(OSError, match="no space"):
+            list(run)
+
+
+def test_a_job_begins_with_what_is_not_there_as_planned(tmp_path):
+    """Files of killed writers go only where nobody else writes."""
+    job = launch.Job(SEVEN, 4, False, tmp_path)
+    assert job.begin("cpu") == ([0, 1], [])
+    store.write_chunk(tmp_path, 1, sweep_module.table(np.array([0]), {}))
+    half = tmp_path / "chunks" / ".00000.7.npy"
+    half.write_bytes(b"half")
+    assert job.begin("cpu", alone=False) == ([0, 1], [1]) and half.exists()
+    assert job.begin("cpu") == ([0, 1], []) and not half.exists()
 
 
 def test_stopping_waits_only_for_what_flies():

@@ -16,6 +16,7 @@ from jaxselect.data.synthetic import independent_tokens
 from jaxselect.model.step import embedding_step, embedding_steps
 from jaxselect.sweep import description
 from jaxselect.sweep.grid import Grid, importable, label, located
+from jaxselect.sweep.store import differences
 from tests.variants.noisy_labels import noisy_labels
 
 NAME = "tests.variants.noisy_labels:noisy_labels"
@@ -63,6 +64,23 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     sources = description.sources("jaxselect.sweep.run", *own)
     assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
     assert "jaxselect.data.synthetic" in sources
+
+
+def test_whatever_results_depend_on_is_described(monkeypatch):
+    usual = description.description(GRID, 8, False, "cpu")
+    norm = dataclasses.replace(GRID, until_norm=50.0)
+    single = dataclasses.replace(GRID, precision="float32")
+    others = [(norm, 8, False, "cpu"), (single, 8, False, "cpu")]
+    others += [(GRID, 9, False, "cpu"), (GRID, 8, True, "cpu"), (GRID, 8, False, "gpu")]
+    for other in others:
+        assert differences(usual, description.description(*other))
+    known = description._source
+    edited = {"tests.variants.noisy_labels": known("tests.variants.weighted")}
+    monkeypatch.setattr(
+        description, "_source", lambda name: edited.get(name) or known(name)
+    )
+    changed = differences(usual, description.description(GRID, 8, False, "cpu"))
+    assert [line.partition(":")[0] for line in changed] == ["environment.code"]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,17 @@ def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
     assert store.finished(folder, planned) == ({0, 2}, [1])
 
 
+def test_lanes_of_no_grid_or_of_two_chunks_are_refused(folder):
+    """The grid has six, from 0."""
+    store.write_chunk(folder, 0, rows(0, 5))
+    store.write_chunk(folder, 1, rows(6))
+    with pytest.raises(store.DamagedChunk, match="runs that its settings"):
+        store.load_all(folder)
+    store.write_chunk(folder, 1, rows(3, 5))
+    with pytest.raises(store.DamagedChunk, match=r"00001\.npy holds runs that another"):
+        store.load_all(folder)
+
+
 @pytest.mark.parametrize("text", ["", '{"axes"', "[" * 100_000, "[1]"])
 def test_a_damaged_description_is_an_error_that_says_how_to_go_on(folder, text):
     (folder / "settings.json").write_text(text)
@@ -125,6 +136,10 @@ def test_results_of_other_settings_are_not_mixed(folder):
     other = DESCRIPTION | {"axes": {"seed": [3], "dim": [10.0, 20.0, 30.0]}}
     with pytest.raises(ValueError, match=r"axes.seed: \[3, 4\], now \[3\]"):
         store.prepare(folder, other)
+    # Lanes are counted along the axes in their order.
+    turned = dict(reversed(DESCRIPTION["axes"].items()))
+    with pytest.raises(ValueError, match=r"order of axes: \['seed', 'dim'\], now"):
+        store.prepare(folder, DESCRIPTION | {"axes": turned})
 
 
 def test_a_folder_without_results_is_named(tmp_path):
