@@ -199,7 +199,7 @@ def predict_end(
         earlier_query: p at an earlier time of the flow, for `Limit.history_change`.
 
     Returns:
-        An `PredictedEnd`.
+        A `PredictedEnd`.
 
     Raises:
         BadInput: what is no problem, or a p that does not fit it.
