@@ -188,7 +188,8 @@ def compiled_alone(
 
     @functools.wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        leaves = jax.tree.leaves((args, kwargs))
+        # Within a program what is put on a device is traced, be its inputs or not.
+        leaves = jax.tree.leaves((args, kwargs, jax.device_put(0.0)))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return inside(*args, **kwargs)
         with announced("a first call compiles; the next process reads that from disk"):

@@ -97,7 +97,7 @@ def altered(record, name, value):
 
 WRONG = {
     "parameters in the place of a problem": lambda: bare(jaxselect.cls_flow)(START),
-    "a corpus to end on": lambda: bare(jaxselect.ending)(BAGS, jnp.ones(3), 1.0),
+    "a corpus to end on": lambda: bare(jaxselect.predict_end)(BAGS, jnp.ones(3), 1.0),
     "a list to resolve": lambda: bare(jaxselect.resolve_limit)([START, BAGS]),
     "a list as corpus of the step": lambda: step(bags=[[0]]),
     "corpus and parameters exchanged": lambda: flow(BAGS, START),
@@ -121,7 +121,7 @@ WRONG = {
         KEY, vocabulary=3, dim=[3.0]
     ),
     "a corpus is no way to draw one": lambda: trial(BAGS),
-    "p in two axes": lambda: bare(jaxselect.ending)(PROBLEM, jnp.eye(3), 1.0),
+    "p in two axes": lambda: bare(jaxselect.predict_end)(PROBLEM, jnp.eye(3), 1.0),
     "a number of sequences": lambda: bare(jaxselect.from_sequences)(
         3, [1], vocabulary=3
     ),

@@ -48,6 +48,10 @@ def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
     assert len(traced) == 2
     gradient = jax.grad(lambda x: double(x=x, settings=FlowSettings(1e-6)))(1.0)
     assert gradient == 2 and isinstance(traced[-1], FlowSettings)
+    # Also a part of a program that hands it no input of its own.
+    fixed = jnp.ones(())
+    within = jax.jit(lambda x: x + double(fixed, settings=FlowSettings(1e-5)))
+    assert within(1.0) == 3 and len(asked) == 1
 
 
 @pytest.mark.parametrize("case", CASES)
