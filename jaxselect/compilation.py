@@ -155,6 +155,18 @@ def _known(options: dict[str, Any]) -> bool:
     return True
 
 
+def is_traced(arguments: Any) -> bool:
+    """Whether arguments are part of a larger program.
+
+    Example:
+        >>> is_traced(1.0), jax.jit(lambda x: x if is_traced(x) else -x)(1.0).item()
+        (False, 1.0)
+    """
+    # Within a program what is put on a device is traced, be its inputs or not.
+    leaves = jax.tree.leaves((arguments, jax.device_put(0.0)))
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -188,9 +200,7 @@ def compiled_alone(
 
     @functools.wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        # Within a program what is put on a device is traced, be its inputs or not.
-        leaves = jax.tree.leaves((args, kwargs, jax.device_put(0.0)))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if is_traced((args, kwargs)):
             return inside(*args, **kwargs)
         with announced("a first call compiles; the next process reads that from disk"):
             return alone()(*args, **kwargs)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput
-from .compilation import compiled_alone, full_precision
+from .compilation import compiled_alone, full_precision, is_traced
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .margin.certificate import (
@@ -133,7 +133,8 @@ def flow_to_end(
             default.
         until_norm: ‖p‖ to stop at.
         path_log_times: values of log(1+t) to save p of the first stage at.
-        stages: bound on the number of stages, at least one; traced.
+        stages: bound on the number of stages, at least one; traced. The program of one
+            stage from p_0, stages = 1, is half as long: it contracts nothing.
         settings: tolerances and bounds of the integration.
 
     Returns:
@@ -152,10 +153,14 @@ def flow_to_end(
     """
     check(problem)
     norm = jnp.asarray(until_norm, problem.start.dtype)
+    if point is None and isinstance(stages, int) and stages == 1:
+        whole = Contracted(problem, None), no_ties(problem), jnp.asarray(False)
+        return _stage(whole, norm, path_log_times, beginning(problem), settings)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
-        return _stage(problem, norm, path_log_times, point, settings)
+        few = _contracted(problem.starting_at(point.query), point)
+        return _stage(few, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -185,14 +190,14 @@ def flow_to_end(
 
 
 def _stage(
-    problem: Problem,
+    begun: tuple[Contracted, Ties, Bool[Scalar, ""]],
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
     settings: FlowSettings,
 ) -> Stage:
-    """Integrate one stage of the flow, from a point to the end of the stage."""
-    few, ties, on_their_way = _contracted(problem.starting_at(point.query), point)
+    """Integrate one stage, from a point and what is `_contracted` there, to its end."""
+    few, ties, on_their_way = begun
     contracted = ties.tied.any()
     # Ties on their way to rest get there on a clock of their own. Of others whose
     # forces cancel nothing is proved, and nothing is integrated further.
@@ -210,7 +215,7 @@ def _stage(
     )
     status = jnp.where(stuck, FlowStatus.FORCES_CANCEL, flow.status)
     following = _following(status, contracted, stuck)
-    if problem.start.dtype != jnp.float64:
+    if point.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     again = following == Next.WHOLE
@@ -272,6 +277,7 @@ def _contracted(
     def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
         ties = find_ties(problem, point.clock_log_time)
         few = contract(problem, ties)
+        assert few.held is not None
         after = few.problem
         logits = after.logits(after.scores(after.start))
         _, push = few.held.excess(logits, after.values, after.corpus)
@@ -459,8 +465,8 @@ def solve(
 ) -> Solved:
     """Follow the gradient flow of a problem to its end, and certify where it leads.
 
-    Alone it runs as one compiled program, kept in `~/.cache/jaxselect` for the next
-    process (the environment variable `JAXSELECT_CACHE` names another folder, or is
+    Alone it compiles itself, and keeps its programs in `~/.cache/jaxselect` for the
+    next process (the environment variable `JAXSELECT_CACHE` names another folder, or is
     `off`); under `jit`, `vmap` and `grad` it is a function as any other.
 
     Source: mathematics, sections 3 and 8.
@@ -489,12 +495,30 @@ def solve(
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
-    return _solve(problem, norm, settings=settings)
+    solve_from = partial(_solve, problem, norm, settings=settings)
+    if is_traced((problem, norm)):
+        return solve_from(None, stages=STAGES)
+    # Most flows end in their first stage, whose program compiles in half the time.
+    found = solve_from(None, stages=1)
+    if found.stage.point.next == Next.NOTHING:
+        return found
+    last = solve_from(found.stage.point, stages=STAGES - 1)
+    steps = found.flow.num_steps + last.flow.num_steps
+    return eqx.tree_at(lambda solved: solved.stage.flow.num_steps, last, steps)
 
 
-@partial(compiled_alone, static=("settings",))
-def _solve(problem: Problem, until_norm: Array, *, settings: FlowSettings) -> Solved:
-    stage = flow_to_end(problem, until_norm=until_norm, settings=settings)
+@partial(compiled_alone, static=("stages", "settings"))
+def _solve(
+    problem: Problem,
+    until_norm: Array,
+    point: Point | None,
+    *,
+    stages: int,
+    settings: FlowSettings,
+) -> Solved:
+    stage = flow_to_end(
+        problem, point, until_norm=until_norm, stages=stages, settings=settings
+    )
     return Solved(problem, stage, certify_stage(problem, stage))
 
 

@@ -97,11 +97,12 @@ class Contracted(NamedTuple):
     Attributes:
         problem: with rows orthogonal to the ties, and one entry for the tied tokens of
             each bag.
-        held: what ends the flow of p′, as the ties would no longer rest.
+        held: what ends the flow of p′, as the ties would no longer rest; None where
+            nothing can be tied.
     """
 
     problem: Problem
-    held: Held
+    held: Held | None
 
 
 def find_ties(problem: Problem, log_time: Float[Scalar, ""] | float) -> Ties:

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one, several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus
+from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
@@ -27,10 +29,12 @@ from jaxselect.stages import (
     certify_stage,
     flow_to_end,
     log_time_of,
+    solve,
 )
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.trial import initialise
 from tests.attacks.literal_ties import Literal
+from tests.tolerances import assert_close
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 DRAW = partial(assumption_one, **SIZES)
@@ -130,6 +134,20 @@ def test_a_run_goes_on_from_any_point_of_it():
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)
+
+
+@pytest.mark.parametrize("label", (1, -1), ids=("one stage", "tied"))
+def test_solve_alone_ends_as_within_a_program(label):
+    """Alone it runs its first stage, and then the others if there are any."""
+    bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, label, 1], vocabulary=3)
+    start = map(jnp.asarray, (np.eye(3), np.zeros(3), [1.0, -1.0, 0.0]))
+    given = attention(Parameters(*start), bags)
+    alone, inside = solve(given), jax.jit(solve)(given)
+    assert alone.status == inside.certificate.status
+    assert alone.stage.contracted == (label < 0)
+    assert alone.flow.num_steps == inside.flow.num_steps
+    assert_close(alone.flow.log_time, inside.flow.log_time)
+    assert_close(alone.trained, inside.trained)
 
 
 def test_the_clock_of_a_run_adds_up():
