@@ -10,7 +10,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -28,6 +28,7 @@ from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.problem import attention
+from jaxselect.stages import STAGES, Next
 from jaxselect.trial import Trial, initialise, run_trial
 
 
@@ -130,17 +131,11 @@ def run(settings: Run) -> dict:
             for value in (settings.dim, settings.step_size, settings.until_norm)
         ),
     )
-    begin = time.perf_counter()
-    program = _compiled(_trial(*sizes), arguments)
-    ready = time.perf_counter()
-    outcome = jax.block_until_ready(vars(program(*arguments)))
-    end = time.perf_counter()
-
-    result = {name: value.item() for name, value in outcome.items() if value.ndim == 0}
+    trial, seconds = _followed(sizes, arguments)
+    numbers = vars(trial).items()
+    result = {name: value.item() for name, value in numbers if value.ndim == 0}
     result["status"] = TrialStatus(result["status"]).name.lower()
-    result |= {
-        "compile_seconds": ready - begin,
-        "run_seconds": end - ready,
+    result |= seconds | {
         "device": jax.devices()[0].device_kind,
         "precision": settings.precision,
         "settings": asdict(settings),
@@ -155,6 +150,29 @@ def run(settings: Run) -> dict:
     return result if same else Difference(result)
 
 
+def _followed(
+    sizes: tuple, arguments: tuple[jax.Array, ...]
+) -> tuple[Trial, dict[str, float]]:
+    """The run, and the seconds of its programs: of one stage, then of others if any."""
+    draw = _draw(*sizes)
+    trial, seconds = _timed(_trial(draw, 1), (*arguments, None))
+    if trial.next == Next.NOTHING:
+        return trial, seconds
+    last, more = _timed(_trial(draw, STAGES - 1), (*arguments, trial))
+    last = replace(last, num_steps=trial.num_steps + last.num_steps)
+    return last, {name: seconds[name] + more[name] for name in seconds}
+
+
+def _timed(function: Callable[..., Trial], arguments: tuple) -> tuple[Trial, dict]:
+    """Results of a function of numbers, and the seconds of its program."""
+    begin = time.perf_counter()
+    program = _compiled(function, arguments)
+    ready = time.perf_counter()
+    trial = jax.block_until_ready(program(*arguments))
+    end = time.perf_counter()
+    return trial, {"compile_seconds": ready - begin, "run_seconds": end - ready}
+
+
 def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
     """The run at a hundredth of its tolerance, compared with the run."""
     program = _compiled(_check(*sizes), arguments)
@@ -165,23 +183,31 @@ def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
     return check
 
 
-def _compiled(
-    function: Callable[..., Any], arguments: tuple[jax.Array, ...]
-) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], arguments: tuple) -> Callable[..., Any]:
     """A function of numbers, compiled in little time."""
     jitted = jax.jit(function, compiler_options=fast_compile_options())
     return jitted.lower(*arguments).compile()
 
 
-def _trial(*sizes: int) -> Callable[..., Any]:
-    """The trial of some sizes, as a function of its numbers."""
-    draw = _draw(*sizes)
+def _trial(draw: Callable[[jax.Array], Any], stages: int) -> Callable[..., Any]:
+    """So many stages of a trial, as a function of its numbers and of former stages."""
 
     def trial(
-        seed: jax.Array, dim: jax.Array, step_size: jax.Array, until_norm: jax.Array
+        seed: jax.Array,
+        dim: jax.Array,
+        step_size: jax.Array,
+        until_norm: jax.Array,
+        point: Trial | None,
     ) -> Trial:
-        key = jax.random.key(seed)
-        return run_trial(key, draw, dim, step_size, until_norm=until_norm)
+        return run_trial(
+            jax.random.key(seed),
+            draw,
+            dim,
+            step_size,
+            until_norm=until_norm,
+            point=point,
+            stages=stages,
+        )
 
     return trial
 

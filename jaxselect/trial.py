@@ -144,7 +144,7 @@ def run_trial(
             of R^d for the reduced coordinates to have the law of R^d.
         point: a former trial with the same key, d and η₀, to continue from; p_0 by
             default.
-        stages: bound on the number of stages of the flow (`flow_to_end`); traced.
+        stages: bound on the number of stages of the flow, see `flow_to_end`; traced.
         settings: static.
 
     Returns:
@@ -182,12 +182,14 @@ def run_trial(
     path = None
     if settings.path_points:
         path = jnp.geomspace(1e-2, 1e2 * until_norm, settings.path_points)
-    first = beginning(problem)
+    first = None
     if point is not None:
         begun = (point.clock_start > 0) | (point.clock_log_time > 0)
         # Of a trial, too: it has the fields of a point, and more.
         given = (getattr(point, name) for name in Point.__dataclass_fields__)
-        first = jax.tree.map(partial(jnp.where, begun), Point(*given), first)
+        first = jax.tree.map(
+            partial(jnp.where, begun), Point(*given), beginning(problem)
+        )
     stage = flow_to_end(
         problem,
         first,
