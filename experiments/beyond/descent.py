@@ -336,7 +336,7 @@ def first_order(
     """‖e_⊥‖/‖p‖ along the flow, h e + O(h²) the error of a rule's steps.
 
     A step of p ← p + h f(p) misses the flow of f by −½ h² f′f, so that de/ds = f′(e −
-    ½ f) in the time s of f (mathematics, section 3k); e_⊥ is orthogonal to f.
+    ½ f) in the time s of f; e_⊥ is orthogonal to f.
     """
     normalised = rule == "normalised"
     move = partial(update, after, corpus, step=1.0, normalised=normalised)
