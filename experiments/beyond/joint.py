@@ -124,7 +124,8 @@ class Settings(Study):
             log t − y f of a sequence has no digit left.
         points: of a path.
         seeds: number of draws of each kind.
-        tolerance: of the frozen part, ‖dp/dτ − p_mm‖/‖p_mm‖ that counts as heading.
+        tolerance: of the frozen part, the largest ‖dp/dτ − p_mm‖/‖p_mm‖ at which p
+            counts as moving along p_mm.
         workers: processes that run lanes side by side.
     """
 

@@ -124,7 +124,7 @@ def captured(results: xr.Dataset) -> Measured:
     if not number:
         return Measured(Verdict.OPEN, "none in this sweep", _sample(results))
     everyone = _cells(results, hit) == _cells(results, xr.ones_like(results.status))
-    column, rows = _widest_band(everyone)
+    column, rows = _longest_true_run(everyone)
     wide = len(rows) >= BAND
     ends = " … ".join(map(num, _ends(results.step_size.values[rows]))) if wide else ""
     band = f"; every run at d = {num(results.dim.values[column])}, η₀ = {ends}"
@@ -206,7 +206,7 @@ def _corner(hit: np.ndarray, runs: np.ndarray) -> tuple[int, int] | None:
     return best
 
 
-def _widest_band(full: np.ndarray) -> tuple[int, list[int]]:
+def _longest_true_run(full: np.ndarray) -> tuple[int, list[int]]:
     """Column and neighbouring rows of the longest run of true entries in a column."""
     best: tuple[int, list[int]] = 0, []
     for column in range(full.shape[1]):

@@ -367,7 +367,7 @@ def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 def _earlier(
     times: Float[Array, " 3"], states: Float[Array, "3 dim"], end: Float[Scalar, ""]
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
-    """Find the last checkpoint before the share `_EARLIER` of the final time."""
+    """Return the last checkpoint at or before `_EARLIER` of the final log-time."""
     last = jnp.maximum(jnp.sum(times <= _EARLIER * end) - 1, 0)
     return times[last], states[last]
 

@@ -34,7 +34,7 @@ from .pairs import ROUNDINGS, AbstractPairs, pairs_of, response, value_range
 from .perturbation import RestingTies, farthest, tie_motion
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
-# converged; in scores. The largest that theorem 3e.4 is proved for.
+# converged; in scores. Chosen: a score that moves by no more decides nothing.
 TOLERANCE = 1e-3
 # Rounding of a score difference at the end of a flow, in roundings of the largest
 # score: the stages of a step cancel to a hundredth of their size.
@@ -115,9 +115,9 @@ class TrialStatus(Status):
 
 
 class Reason(Status):
-    """The first hypothesis of theorem 3e.4 that does not hold, if any."""
+    """The first condition of a certificate that does not hold, if any."""
 
-    NONE = 0, "All hypotheses hold."
+    NONE = 0, "All conditions hold."
     FLOW = 1, "The flow did not reach its norm: `FlowStatus`."
     MARGIN = 2, "No max-margin solution of the selection: `MaxMarginStatus`."
     LIMIT = 3, "No late flow is predicted: `LimitStatus`."
@@ -282,7 +282,6 @@ def certify(
         >>> round(jnp.linalg.norm(later.query).item(), 3)
         1000000.0
     """
-    # Beyond it lemma 3e.5 does not hold until the end of time.
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
     if not isinstance(flow, Flow):

@@ -87,8 +87,8 @@ def integrate(
 
     Args:
         field: p → F.
-        jacobian: (t, p) → ∂F/∂p, as exact as steps of about t need it, t since the
-            integrator's time last began.
+        jacobian: (t, p) → ∂F/∂p, accurate enough for steps of about t; t is the time
+            since the integrator's clock was last reset.
         start: p_0.
         until_log_time: log(1+t) to stop at.
         path_log_times: increasing values of log(1+t) to save p at.
