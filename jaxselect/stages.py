@@ -128,7 +128,7 @@ def flow_to_end(
     Source: mathematics, section 3g.
 
     Args:
-        problem: ties are contracted for labels ±1 in double precision.
+        problem: ties are contracted in double precision.
         point: where to continue, from a former call's last stage; p_0 at t = 0 by
             default.
         until_norm: ‖p‖ to stop at.
@@ -259,19 +259,20 @@ def _contracted(
     corpus, none, no = problem.corpus, no_ties(problem), jnp.asarray(False)
     inside = problem.rows @ none.axes.T
     nothing = none.widths
+    heads = problem.values.shape[2:]
     flat = jnp.zeros((len(nothing), inside.shape[1]), inside.dtype)
     free = Held(
         tied=none.tied,
         tokens=corpus.tokens,
         rows=inside,
         means=flat,
-        bends=flat,
-        slopes=nothing,
+        bends=jnp.zeros((len(nothing), *heads, inside.shape[1]), inside.dtype),
+        slopes=jnp.zeros((len(nothing), *heads), inside.dtype),
         reach=nothing,
         allowed=jnp.full_like(none.moved, jnp.inf),
     )
     whole = Contracted(problem, free), none, no
-    if corpus.classes is not None or problem.start.dtype != jnp.float64:
+    if problem.start.dtype != jnp.float64:
         return whole
 
     def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
@@ -303,8 +304,6 @@ def certify_stage(
     Source: mathematics, sections 3e and 3g.
     """
     ties = stage.ties
-    if problem.corpus.classes is not None:
-        return certify(stage.problem, stage.flow, tolerance=tolerance)
     found = certify(stage.problem, stage.flow, tolerance=tolerance, ties=ties.resting)
     end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
@@ -314,12 +313,14 @@ def certify_stage(
     late = dataclasses.replace(
         late, offset=late.offset + ties.point, error_constant=constant
     )
+    of_labels = {}
+    if problem.corpus.classes is None:
+        of_labels = {"positive": covered[0], "negative": covered[1]}
     return dataclasses.replace(
         found,
         ending=dataclasses.replace(end, selected=selected, late=late),
-        positive=covered[0],
-        negative=covered[1],
         coverage=covered,
+        **of_labels,
     )
 
 

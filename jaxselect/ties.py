@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
 from .data.corpus import Corpus
-from .flow.cls import Held
+from .flow.cls import Held, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
     Minimum,
@@ -27,7 +27,7 @@ from .margin.minimum import (
     newton_decrement,
     rest_at,
 )
-from .margin.pairs import ROUNDINGS, difference_lengths, response, value_range
+from .margin.pairs import ROUNDINGS, difference_lengths, lead_range, response
 from .margin.perturbation import RestingTies
 from .margin.span import span
 from .model.attention import Attention, attend_bags, functional_margin
@@ -109,8 +109,8 @@ def find_ties(problem: Problem, log_time: Float[Scalar, ""] | float) -> Ties:
     """Find the tokens that are tied at p, where the problem starts, and their rest.
 
     Tokens of a bag are tied if their scores are within half of log t of the best and do
-    not fall behind it at a speed of a half or more in log t. Labels are ±1, the ties
-    are at rest at p, and `log_time` is log(1+t) of the flow that led to p.
+    not fall behind it at a speed of a half or more in log t. The ties are at rest at p,
+    and `log_time` is log(1+t) of the flow that led to p.
 
     Source: mathematics, section 3g.
     """
@@ -316,7 +316,10 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
     logits = kept.logits(at_rest)
     together = jax.nn.logsumexp(logits, axis=1, keepdims=True)
     alone = attend_bags(logits, problem.values, kept.corpus)
-    values = jnp.where(here, alone.output[:, None], problem.values)
+    heads = [1] * (problem.values.ndim - 2)
+    values = jnp.where(
+        here.reshape(*here.shape, *heads), alone.output[:, None], problem.values
+    )
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
     seen = (inside @ ties.root)[corpus.tokens]
@@ -357,20 +360,22 @@ def _held(
 
     Source: mathematics, proposition 3g.6.
     """
-    spread = value_range(after.values, after.present)
-    margin = functional_margin(before.labels, alone.output).value
+    margin = functional_margin(before.labels, alone.output)
+    spread = lead_range(margin, after.values, after.present)
     bent = ties.widths * response(spread, before.loss, margin)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
-    rows = before.gather(inside)
+    rows, heads = before.gather(inside), [1] * (after.values.ndim - 2)
+    weighted = share.reshape(*share.shape, *heads) * alone.advantage
+    beside = rows.reshape(*share.shape, *heads, -1)
     return Held(
         tied=ties.tied,
         tokens=before.tokens,
         rows=inside,
         means=jnp.sum(share[..., None] * rows, axis=1),
-        bends=jnp.sum((share * alone.advantage)[..., None] * rows, axis=1),
-        slopes=before.loss.slope(margin),
+        bends=jnp.sum(weighted[..., None] * beside, axis=1),
+        slopes=output_forces(margin, before.loss),
         reach=spread * bent * ties.widths * most,
         allowed=jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0),
     )

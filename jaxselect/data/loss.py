@@ -40,6 +40,18 @@ class Bounds(NamedTuple):
             3.3 * self.first + 7.2 * self.second * spread + 1.9 * self.third * spread**2
         )
 
+    def of_classes(self, classes: int | None) -> "Bounds":
+        """Bounds on derivatives of ℓ(m(f)) along f, per range of a change over classes.
+
+        Of more than two classes the shares in m change, too (mathematics, 1c.2).
+        """
+        if classes is None or classes == 2:
+            return self
+        bent = self.second + self.first / 4
+        return Bounds(
+            self.first, bent, self.third + 3 * self.second / 4 + self.first / 4
+        )
+
 
 @dataclass(frozen=True)
 class Loss:

@@ -25,7 +25,9 @@ from ..checks import at_least, increasing
 from ..compilation import full_precision
 from ..data.components import centred_in_components
 from ..data.corpus import Corpus
+from ..data.loss import Loss
 from ..model.attention import (
+    FunctionalMargin,
     advances,
     attend_bags,
     functional_margin,
@@ -63,7 +65,7 @@ class Held(NamedTuple):
         rows: of every token, in axes of the ties.
         means: of a tied sequence, the mean of its selected rows at rest; else zero.
         bends: of a tied sequence, their covariance with its values there; else zero.
-        slopes: −ℓ′ of every sequence there.
+        slopes: −∂ℓ/∂f of every sequence there.
         reach: of every sequence, a bound on the push by ties off their rest, per unit
             of w_X (−ℓ′) and of weight off its top token.
         allowed: the push that all sequences may exert together.
@@ -73,8 +75,8 @@ class Held(NamedTuple):
     tokens: Int[Array, "sequences width"]
     rows: Float[Array, "vocabulary axes"]
     means: Float[Array, "sequences axes"]
-    bends: Float[Array, "sequences axes"]
-    slopes: Float[Array, " sequences"]
+    bends: Float[Array, " sequences *classes axes"]
+    slopes: Float[Array, " sequences *classes"]
     reach: Float[Array, " sequences"]
     allowed: Float[Scalar, ""]
 
@@ -87,7 +89,7 @@ class Held(NamedTuple):
         """Compute how far shares of losing tokens, and their push, exceed both bounds.
 
         The push is the force along the ties at rest, in which that of the tied tokens
-        on each other vanishes but for a factor (−ℓ′)(1 − Q_X) of every sequence.
+        on each other vanishes but for a factor (−∂ℓ/∂f)(1 − Q_X) of every sequence.
 
         Returns:
             Two logarithms, negative where the ties stay at rest.
@@ -99,20 +101,29 @@ class Held(NamedTuple):
         exponent = log_weighted_residual(attention, corpus)
         advance = advances(attention, corpus)
         forces = score_gradient(exponent, advance, attention, corpus)
-        margin = functional_margin(corpus.labels, attention.output).value
-        slope = corpus.loss.slope(margin)
+        margin = functional_margin(corpus.labels, attention.output)
         before = dataclasses.replace(corpus, tokens=self.tokens)
         push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
         push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ self.means
-        change = slope * (1 - lost) - self.slopes
-        labels = corpus.labels.astype(push.dtype)
-        push += corpus.weighted(labels * change) @ self.bends
+        pulls = output_forces(margin, corpus.loss)
+        kept = (1 - lost).reshape(-1, *[1] * (pulls.ndim - 1))
+        change = corpus.weighted(pulls * kept - self.slopes)
+        push += jnp.tensordot(change, self.bends, change.ndim)
+        slope = corpus.loss.slope(margin.value)
         size = jnp.linalg.norm(push) + corpus.weighted(slope * lost) @ self.reach
         back = jnp.max(jnp.where(tied & ~top, share, 0.0)) / RETURNED
         # Newton's method, which finds the time of an event, wants numbers.
         tiny = jnp.finfo(size.dtype).tiny
         back, size = (jnp.maximum(x, tiny) for x in (back, size / self.allowed))
         return jnp.log(back), jnp.log(size)
+
+
+def output_forces(
+    margin: FunctionalMargin, loss: Loss
+) -> Float[Array, " sequences *classes"]:
+    """Compute −∂ℓ/∂f = −ℓ′(m) ∂m/∂f of every sequence."""
+    slope = loss.slope(margin.value)
+    return slope.reshape(-1, *[1] * (margin.gradient.ndim - 1)) * margin.gradient
 
 
 class Flow(eqx.Module):

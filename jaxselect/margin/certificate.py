@@ -30,7 +30,14 @@ from ..problem import Problem, check
 from ..status import Status
 from .limit import Limit, LimitStatus, limit
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
-from .pairs import ROUNDINGS, AbstractPairs, pairs_of, response, value_range
+from .pairs import (
+    ROUNDINGS,
+    AbstractPairs,
+    largest_ratio,
+    lead_range,
+    pairs_of,
+    response,
+)
 from .perturbation import RestingTies, farthest, tie_motion
 
 # Distance from the predicted line, and bound on what may still come, of a flow that has
@@ -603,19 +610,17 @@ def _gross_forces(
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
     margin = functional_margin(corpus.labels, attention.output)
     # Below the bound on unselected weights no margin falls by a half.
-    of_bag, change = values, corpus.loss.ratio_above(margin.value / 2)
-    if values.ndim > 2:
-        # Shares w_k of classes change by e^{2|d|} at most (mathematics, section 1c); of
-        # two classes the other has all of it.
-        of_bag, change = margin.leads(of_bag), change + 2 * (values.shape[2] > 2)
-    spread = value_range(of_bag, present)
+    spread, change = (
+        lead_range(margin, values, present),
+        largest_ratio(corpus.loss, margin),
+    )
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
     force = force.sum(axis=1)
     small = jnp.max(unselected) * jnp.sqrt(growth) <= UNSELECTED
     omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
-    bent = response(spread, corpus.loss, margin.value)
+    bent = response(spread, corpus.loss, margin)
     return _GrossForces(force, bent, omitted)
 
 

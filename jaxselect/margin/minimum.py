@@ -197,10 +197,11 @@ def change_of_curvature(
     B = Σ_X w_X D g(A) Σ_s q_s (|b_s − f| + A) (E_s − Ē)(E_s − Ē)ᵀ, where D is the
     diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and g = 3.3 L₁ +
     7.2 L₂ A + 1.9 L₃ A² with bounds L₁, L₂, L₃ of the loss's derivatives at the margins
-    that the bag has on the ball. A token of small weight contributes little to B and
-    little to the curvature, so their quotient stays bounded.
+    that the bag has on the ball. With several classes |·| is the range over classes,
+    and the bounds are those of `Bounds.of_classes`. A token of small weight contributes
+    little to B and little to the curvature, so their quotient stays bounded.
 
-    Source: mathematics, lemma 7b.2.
+    Source: mathematics, lemma 7b.2 and section 1c.
 
     Args:
         embeddings: E, in axes of the span that the bags move p in.
@@ -230,7 +231,11 @@ def change_of_curvature(
     array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
     attention = attend_bags(logits, values, bags)
     share = array.exp(attention.log_weights)
-    off = array.where(bags.filled, array.abs(attention.advantage), 0.0)
+    off, classes = array.abs(attention.advantage), None
+    if values.ndim > logits.ndim:
+        off = array.ptp(attention.advantage, axis=-1)
+        classes = values.shape[-1]
+    off = array.where(bags.filled, off, 0.0)
     spread = bags.total(share * off)
     seen = bags.gather(embeddings)
     ahead = seen - bags.spread(bags.total(share[..., None] * seen))
@@ -241,7 +246,7 @@ def change_of_curvature(
     widest = array.max(diameters * slopes, initial=0.0)
     radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
     moved = spread * array.expm1(diameters * radius)
-    near = loss.bounds_near(margin, moved)
+    near = loss.bounds_near(margin, moved).of_classes(classes)
     grown = diameters * near.third_of_risk(spread)
     grown = grown * array.exp(bags.log_weights(dtype))
     # Derivatives without a bound on the ball prove nothing.

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..data.components import subtract_group_means
 from ..data.corpus import Corpus
 from ..data.loss import Loss
-from ..model.attention import functional_margin
+from ..model.attention import FunctionalMargin, functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem
 
@@ -508,12 +508,10 @@ def pair_strength(
     # A sum that cancels to rounding has no sign, whatever the processor makes of it.
     eps = jnp.finfo(factor.dtype).eps
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
-    blur = zero
-    if entries.ndim == 2:
-        spread = value_range(entries, corpus.present)[:, None]
-        bent = response(spread, corpus.loss, margin.value[:, None])
-        size = spread * bent * problem.offset_errors
-        blur = blur.at[pair].add(corpus.weighted(pull * size))
+    spread = lead_range(margin, entries, corpus.present)
+    bent = response(spread, corpus.loss, margin)
+    size = (spread * bent)[:, None] * problem.offset_errors
+    blur = zero.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
         log_scale=log_scale,
@@ -522,25 +520,40 @@ def pair_strength(
     )
 
 
-def response(spread: Any, loss: Loss, margin: Any) -> Any:
+def response(spread: Any, loss: Loss, margin: FunctionalMargin) -> Any:
     """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
 
-    The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; κ̄ = max
-    ℓ″/|ℓ′| over all margins, or over those above half of m for a loss with a domain,
-    which none leaves where forces change by half at most. Arrays are of JAX or of
-    NumPy.
+    The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag. Arrays are
+    of JAX or of NumPy.
 
     Source: mathematics, lemma 3g.5.
     """
-    ratio = loss.ratio_above(margin / 2)
+    ratio = largest_ratio(loss, margin)
     return 4 + 1.3 * ratio.__array_namespace__().maximum(ratio, 1.0) * spread
 
 
-def value_range(
+def largest_ratio(loss: Loss, margin: FunctionalMargin) -> Any:
+    """Compute κ̄, a Lipschitz constant of log(−ℓ′) and of the shares of classes.
+
+    It is max ℓ″/|ℓ′| over all margins, or over those above half of m for a loss with a
+    domain, which none leaves where forces change by half at most. Shares of more than
+    two classes change by e^{2|d|} at most; of two classes the other has all of it.
+
+    Source: mathematics, section 1c.
+    """
+    gradient = margin.gradient
+    several = gradient.ndim > 1 and gradient.shape[1] > 2
+    return loss.ratio_above(margin.value / 2) + 2 * several
+
+
+def lead_range(
+    margin: FunctionalMargin,
     entries: Float[Array, "sequences width *classes"],
     present: Bool[Array, "sequences width"],
 ) -> Float[Array, " sequences"]:
-    """Compute w = max b − min b over the tokens of every bag, of the widest class."""
+    """Compute w = max b − min b over the tokens of every bag; of the widest lead."""
+    if entries.ndim > 2:
+        entries = margin.leads(entries)
     here = present.reshape(*present.shape, *[1] * (entries.ndim - 2))
     highest = jnp.max(jnp.where(here, entries, -jnp.inf), axis=1)
     lowest = jnp.min(jnp.where(here, entries, jnp.inf), axis=1)

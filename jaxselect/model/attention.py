@@ -252,14 +252,18 @@ def sized_forces(
 ) -> tuple[Entries, Entries]:
     """Compute the terms of −∂L/∂a, and the sizes that their roundings are relative to.
 
-    The force on the top token is minus the sum of the others, which may cancel: its
-    size is the sum of their sizes.
+    The force on the top token is minus the sum of the others, which may cancel, as may
+    the parts of classes: its size is the sum of theirs.
     """
     attention = attend_bags(logits, values, bags)
     exponent = log_weighted_residual(attention, bags)
     forces = score_gradient(exponent, advances(attention, bags), attention, bags)
     array, top = bags.arrays, bags.marks(attention.top)
-    size = array.where(top, 0.0, array.abs(forces))
+    size = array.abs(forces)
+    if values.ndim > logits.ndim:
+        margin = functional_margin(bags.labels, attention.output)
+        size = array.exp(exponent) * margin.size_along(attention.advantage)
+    size = array.where(top, 0.0, size)
     return forces, array.where(top, bags.spread(bags.total(size)), size)
 
 

@@ -35,7 +35,7 @@ from ..margin.minimum import Minimum, inverse_root, rest_at
 from ..margin.pairs import response
 from ..margin.perturbation import RestingTies, farthest, tie_motion
 from ..margin.qp import ACTIVE
-from ..model.attention import attend_bags
+from ..model.attention import attend_bags, functional_margin
 from ..model.parameters import Parameters, span_axes
 from ..model.selection import WIDTH
 from ..status import Status
@@ -190,8 +190,8 @@ def pair_forces(
     attention = attend_bags(bags.logits(scores), bags.gather(bags.values), bags)
     log_share = attention.log_weights
     value = bags.gather(bags.values)
-    margin = bags.labels * attention.output
-    slope = bags.loss.slope(margin)
+    margin = functional_margin(bags.labels, attention.output)
+    slope = bags.loss.slope(margin.value)
     spread = bags.largest(value) + bags.largest(-value)
     bent = response(spread, bags.loss, margin)
     towards = -bags.spread(bags.labels * slope / bags.num_total) * attention.advantage

@@ -3,10 +3,18 @@
 Source: mathematics, sections 3e and 7b.
 """
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.minimum import inverse_root, rest_at
+from jaxselect.data.corpus import from_bags
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, Bounds, Loss
+from jaxselect.margin.minimum import change_of_curvature, inverse_root, rest_at
+from jaxselect.model.attention import empirical_risk
+from jaxselect.model.parameters import Parameters
 
 
 @pytest.mark.parametrize("stiffness", [1e-6, 1.0, 1e6])
@@ -48,3 +56,84 @@ def test_a_point_that_is_no_minimum_has_no_basin(least):
     change = np.eye(2), 1.0
     found = rest_at(np.zeros(2), inverse_root(np.diag([1.0, least])), 1e-9, change)
     assert not found.proved and found.basin == 0
+
+
+LOSSES = {loss.name: loss for loss in (LOGISTIC, POLYNOMIAL, EXPONENTIAL)}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_third_derivative_of_several_classes_exceeds_its_bound(loss, narrow):
+    """|D³L[u, u, δ]| ≤ ‖δ‖ uᵀBu within the ball."""
+    if loss is EXPONENTIAL and not narrow:
+        pytest.skip("it has bounds near a margin alone")
+    tokens = [[0, 1, 2], [1, 2, 3], [0, 3, 4], [2, 4, 1]]
+    bags = from_bags(tokens, np.ones((4, 3)), [0, 1, 2, 1], vocabulary=5, classes=3)
+    bags = dataclasses.replace(bags, loss=loss)
+
+    def quotient(key):
+        """The largest derivative over its bound, for one draw of rows and values."""
+        draw = iter(jax.random.split(key, 6))
+        rows, head = (jax.random.normal(next(draw), (5, size)) for size in (4, 3))
+        head = 3.0 * head
+        point = jax.random.normal(next(draw), (4,))
+        values = head[bags.tokens]
+        logits = bags.logits(rows @ point)
+        apart = rows[bags.tokens][:, :, None] - rows[bags.tokens][:, None]
+        diameters = jnp.linalg.norm(apart, axis=-1).max(axis=(1, 2))
+        form, ball = change_of_curvature(
+            rows, logits, values, bags, point, diameters, narrow
+        )
+        away, line, move = (jax.random.normal(next(draw), (40, 4)) for _ in range(3))
+        away = ball * away / jnp.linalg.norm(away, axis=1, keepdims=True)
+        line = line.at[:20].set(move[:20])
+        line = line.at[20:24].set(jnp.linalg.eigh(form)[1].T)
+
+        def third(away, line, move):
+            # The heads are axes of their own: values do not move with the query.
+            def risk(shift, along):
+                there = jnp.zeros(7).at[:4].set(
+                    point + away + shift * line + along * move
+                )
+                both = jnp.hstack([rows, head])
+                lift = jnp.zeros((7, 3)).at[4:].set(jnp.eye(3))
+                return empirical_risk(Parameters(both, there, lift), bags)
+
+            found = jax.grad(jax.grad(jax.grad(risk)), argnums=1)(0.0, 0.0)
+            return jnp.abs(found) / (jnp.linalg.norm(move) * (line @ form @ line))
+
+        return jax.vmap(third)(away, line, move).max()
+
+    keys = jax.random.split(jax.random.key(0), 50)
+    assert 0.02 < jax.jit(jax.vmap(quotient))(keys).max() <= 1
+
+
+LINEAR = Loss(
+    "linear",
+    value=lambda m: -m,
+    slope=jnp.ones_like,
+    log_slope=jnp.zeros_like,
+    ratio=jnp.zeros_like,
+    excess=lambda m, step: step,
+    largest_ratio=0.0,
+    bounds=Bounds(1.0, 0.0, 0.0),
+    largest_third=0.0,
+)
+
+
+@pytest.mark.parametrize("size", [0.3, 3.0, 30.0])
+def test_shares_of_classes_bend_a_loss_that_is_straight(size):
+    """L = log 2 cosh(A tanh p) but for a constant, of two tokens and three classes."""
+    bags = from_bags([[0, 1]], [[1, 1]], [0], vocabulary=2, classes=3)
+    bags = dataclasses.replace(bags, loss=LINEAR)
+    rows = jnp.array([[1.0], [-1.0]])
+    values = size * jnp.array([[[0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]])
+    here = rows, jnp.zeros((1, 2)), values, bags, jnp.zeros(1), jnp.array([2.0])
+    form, ball = change_of_curvature(*here)
+
+    def risk(p):
+        return jnp.log(jnp.cosh(size * jnp.tanh(p)))
+
+    there = ball * jnp.linspace(-1.0, 1.0, 201)
+    third = jnp.abs(jax.vmap(jax.grad(jax.grad(jax.grad(risk))))(there)).max()
+    assert 0.02 * form[0, 0] < third <= form[0, 0]

@@ -80,6 +80,20 @@ def problem(seed=0, dim=7):
     return Parameters(*map(jnp.asarray, (embeddings, query, head))), bags
 
 
+def of_three_classes(seed):
+    """Likewise, with an output for each class."""
+    model, bags = problem(seed)
+    values = np.random.default_rng([seed, 3]).normal(size=(5, 3))
+    values[:3] = np.array([[1.0, -0.5, 0.0], [-0.5, 1.0, 0.2], [0.0, -0.5, 1.0]])
+    head = jnp.asarray(np.linalg.lstsq(np.asarray(model.embeddings), values)[0])
+    labels = jnp.array([0, 1, 1, 2, 1, 2, 0], bags.labels.dtype)
+    bags = dataclasses.replace(bags, labels=labels, classes=3)
+    return Parameters(model.embeddings, model.query, head), bags
+
+
+KINDS = {"two labels": problem, "three classes": of_three_classes}
+
+
 def test_classes_are_of_tokens_that_a_bag_selects_together():
     model, bags = problem()
     ties = find(model, bags)
@@ -385,9 +399,10 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     assert lower < 20 and np.exp(push(query)) * most <= 10 * off
 
 
+@pytest.mark.parametrize("made", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
-    model, bags = problem(seed)
+def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(made, seed):
+    model, bags = made(seed)
     ties = find(settled(model, bags), bags)
     few, held = contracted(model, bags, ties)
     held = held._replace(reach=0 * held.reach, allowed=jnp.asarray(1.0))
@@ -407,10 +422,11 @@ def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
         np.testing.assert_allclose(np.exp(push), force, rtol=1e-8)
 
 
+@pytest.mark.parametrize("made", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_push_bounds_the_force_of_losers_wherever_ties_are_let(seed):
+def test_the_push_bounds_the_force_of_losers_wherever_ties_are_let(made, seed):
     """At z* + δ, for ‖δ‖ up to ϱ: the force along the ties less that of these alone."""
-    model, bags = problem(seed)
+    model, bags = made(seed)
     model = settled(model, bags)
     ties = find(model, bags)
     few, held = contracted(model, bags, ties)
