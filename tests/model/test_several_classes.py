@@ -17,9 +17,16 @@ from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.data.sparse import from_corpus
 from jaxselect.data.synthetic import multi_class
+from jaxselect.flow.cls import output_forces
 from jaxselect.flow.joint import joint_flow
+from jaxselect.margin.pairs import largest_ratio
 from jaxselect.model import curvature
-from jaxselect.model.attention import attend, empirical_risk, negative_gradient
+from jaxselect.model.attention import (
+    attend,
+    empirical_risk,
+    functional_margin,
+    negative_gradient,
+)
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import (
     Parameters,
@@ -226,3 +233,17 @@ def test_the_number_of_classes_is_seen_while_tracing():
     )
     with pytest.raises(BadInput, match="3 classes with one head"):
         jax.jit(lambda key: embedding_step(PLAIN, family(key), 1.0))(jax.random.key(0))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_forces_on_outputs_change_by_no_more_than_the_largest_ratio(classes):
+    """|log ∂ℓ/∂f_k(f + d) − log ∂ℓ/∂f_k(f)| ≤ κ̄ max |d_y − d_k|, and nearly as much."""
+    rng = np.random.default_rng(0)
+    f, d = rng.normal(size=(2, 4000, classes)) * np.array([3.0, 1e-3])[:, None, None]
+    labels = jnp.asarray(rng.integers(0, classes, 4000), jnp.int32)
+    here, there = (functional_margin(labels, jnp.asarray(x)) for x in (f, f + d))
+    before, after = (output_forces(each, LOGISTIC) for each in (here, there))
+    change = jnp.abs(jnp.log(after / before)).max(axis=1)
+    lead = jnp.abs(here.leads(jnp.asarray(d)[:, None])).max(axis=(1, 2))
+    bound = largest_ratio(LOGISTIC, here)
+    assert (change <= bound * lead).all() and (change > 0.6 * bound * lead).any()
