@@ -102,6 +102,16 @@ def small_problem(seed, planted=True):
     return rng, embeddings, pairs
 
 
+CONTRADICTIONS = (
+    "both ways",
+    "a cycle among many pairs",
+    "the same embedding twice",
+    "a token over itself",
+    "all embeddings equal",
+    "a token between two",
+)
+
+
 def contradiction(name):
     _, embeddings, pairs = small_problem(1)
     if name == "both ways":

@@ -3,16 +3,23 @@
 Source: mathematics, section 3c.
 """
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import quadprog
+from scipy.optimize import linprog
 from scipy.stats import ortho_group
 
 from jaxselect.margin.max_margin import MaxMarginStatus
+from tests.margin.exact import assert_true
 from tests.margin.pair_problems import (
+    CONTRADICTIONS,
     FAMILIES,
+    contradiction,
     differences,
     family,
+    small,
     small_problem,
     solve,
     solve_each,
@@ -74,27 +81,6 @@ def test_all_over_all(winners):
     np.testing.assert_array_equal(solution.active, pairs)
 
 
-def test_more_dimensions_than_tokens_turn_p_along():
-    """There the problem is solved in coordinates of the span."""
-    _, embeddings, pairs = small_problem(0)
-    turn = ortho_group.rvs(20, random_state=0)[:6]
-    here, there = solve(embeddings, pairs), solve(embeddings @ turn, pairs)
-    assert_close(there.direction, here.direction @ turn, worse=10 * here.norm)
-    np.testing.assert_array_equal(there.active, here.active)
-
-
-@pytest.mark.parametrize("slope", [1e-1, 1e-4])
-def test_a_narrow_cone(slope):
-    """D = (±1, slope) leaves p = (0, 1/slope), however narrow."""
-    embeddings = np.zeros((8, 6))
-    embeddings[:2, :2] = [[1.0, slope], [-1.0, slope]]
-    pairs = np.zeros((8, 8), bool)
-    pairs[:2, 2] = True
-    solution = solve(embeddings, pairs)
-    assert solution.status == MaxMarginStatus.SOLVED
-    assert_close(solution.direction * slope, np.eye(6)[1])
-
-
 def test_active_pairs_where_p_is_long_on_every_axis():
     """A cone of slope 1e-4, turned: scores of length 10⁴ cancel to leads of one."""
     problems = []
@@ -110,3 +96,37 @@ def test_active_pairs_where_p_is_long_on_every_axis():
     solved = found.status == MaxMarginStatus.SOLVED
     assert solved.mean() > 0.7
     np.testing.assert_array_equal(found.active[solved], pairs[solved])
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(small, st.booleans())
+def test_feasible_or_not_as_a_linear_program_says(seed, planted):
+    _, embeddings, pairs = small_problem(seed, planted)
+    rows = differences(embeddings, pairs)
+    program = linprog(
+        np.zeros(6), A_ub=-rows, b_ub=-np.ones(len(rows)), bounds=(None, None)
+    )
+    solution = solve(embeddings, pairs)
+    wanted = MaxMarginStatus.SOLVED if program.success else MaxMarginStatus.INFEASIBLE
+    assert solution.status == wanted
+    assert_true(embeddings, pairs, solution)
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_are_proved(name):
+    """By Farkas: λ ≥ 0 on the pairs, Σ λ = 1 and Σ λ D = 0."""
+    solution = solve(*contradiction(name))
+    assert solution.status == MaxMarginStatus.INFEASIBLE
+    assert_true(*contradiction(name), solution)
+
+
+@pytest.mark.parametrize(
+    ("entry", "some", "status"),
+    [(1.0, False, "NO_PAIRS"), (np.nan, True, "NOT_CONVERGED")],
+)
+def test_nothing_to_solve_and_no_number_are_statuses(entry, some, status):
+    _, embeddings, pairs = small_problem(0)
+    embeddings[2, 1], pairs = entry, pairs & some
+    solution = solve(embeddings, pairs)
+    assert solution.status == MaxMarginStatus[status]
+    assert_true(embeddings, pairs, solution)
