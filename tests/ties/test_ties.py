@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.margin.certificate import TOLERANCE, TrialStatus
+from jaxselect.margin.certificate import TOLERANCE
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
 from jaxselect.model.attention import (
@@ -32,7 +32,7 @@ from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
-from jaxselect.stages import Next, Point, _contracted, certify_stage, flow_to_end
+from jaxselect.stages import Next, Point, _contracted
 from jaxselect.ties import contract, no_ties, ties_of
 
 WIDE = 20.0
@@ -327,22 +327,6 @@ def test_a_bag_of_weight_zero_is_not_there():
     np.testing.assert_allclose(*forces, rtol=1e-9)
 
 
-def test_lanes_in_step_are_lanes_one_by_one():
-    models = [problem(seed)[0] for seed in range(3)]
-    bags = problem()[1]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-
-    def lane(model):
-        ties = ties_of(attention(model, bags), chosen(model, bags))
-        return ties.point, ties.proved
-
-    points, proved = jax.jit(jax.vmap(lane))(stacked)
-    for place, model in enumerate(models):
-        alone = find(model, bags)
-        np.testing.assert_allclose(points[place], alone.point, rtol=1e-9)
-        assert proved[place] == alone.proved
-
-
 def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     """By the rest of the whole bags, where the push is at what is allowed."""
     model, bags = problem()
@@ -383,28 +367,6 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
             break
     # The bound is no more than ten times what they move.
     assert lower < 20 and np.exp(push(query)) * most <= 10 * off
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(seed):
-    model, bags = problem(seed)
-    ties = find(settled(model, bags), bags)
-    few, held = contracted(model, bags, ties)
-    held = held._replace(reach=0 * held.reach, allowed=jnp.asarray(1.0))
-
-    @jax.jit
-    def both(query):
-        def risk(p):
-            return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
-
-        force = ties.axes @ jax.grad(risk)(ties.point + query)
-        return held.excess(*bags_at(few, query))[1], jnp.linalg.norm(force)
-
-    for lower in (3.0, 6.0, 10.0):
-        scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
-        query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
-        push, force = both(jnp.asarray(query))
-        np.testing.assert_allclose(np.exp(push), force, rtol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -522,51 +484,3 @@ def test_ties_on_their_way_to_rest_are_not_contracted_yet(off, contracts):
     given = attention(start, bags), point
     _, found, on_their_way = jax.jit(_contracted)(*given)
     assert bool(found.tied.any()) == contracts and bool(on_their_way) != contracts
-
-
-@jax.jit
-def end_of(start, corpus, until_norm):
-    problem = attention(start, corpus)
-    return certify_stage(problem, flow_to_end(problem, until_norm=until_norm))
-
-
-@pytest.mark.parametrize("name", ["by bags that select one token", "on their way"])
-def test_ties_that_are_pushed_or_far_from_rest_are_not_certified(name):
-    rows, head, tokens, weights, norm = PUSHED[name]
-    rows = np.pad(np.array(rows, float), [(0, 6 - len(rows)), (0, 3 - len(head))])
-    head = np.pad(np.array(head, float), (0, 3 - len(head)))
-    counts = np.array([[token is not None for token in bag] for bag in tokens], float)
-    tokens = np.array([[token or 0 for token in bag] for bag in tokens])
-    bags = from_bags(tokens, counts, [1, -1, 1, 1], vocabulary=6)
-    bags = dataclasses.replace(bags, weights=jnp.array(weights))
-    start = Parameters(jnp.array(rows), jnp.zeros(3), jnp.array(head))
-    found = end_of(start, bags, norm)
-    assert found.status.item() == TrialStatus.TIES_UNPROVED
-
-
-SHORT, LONG = 5e-6, 2e5
-PUSHED = {
-    # In the end a score is 5.7e-3 off what the ties' own rest gives it.
-    "by bags that select one token": (
-        [[SHORT, 0], [-SHORT, 0], [1, 2 * SHORT - 2], [0, 0], [100, 2 * SHORT - 200]],
-        [LONG, LONG / 2],
-        [[0, 1, None], [0, 1, None], [2, 3, None], [4, 3, None]],
-        [0.35, 0.35, 0.2, 0.1],
-        16.5,
-    ),
-    # On their way to rest the last bag turns to token 4, and keeps it.
-    "on their way": (
-        [
-            [SHORT, 0, 0],
-            [-SHORT, 0, 0],
-            [-1, 2, (LONG - 1.5) / LONG**2 / 5],
-            [0, 0, 0],
-            [1e4, 10, (1 - 1e4 * LONG) / LONG**2 / 5],
-            [0, 0, -0.1 / LONG**2],
-        ],
-        [LONG, 0, 5 * LONG**2],
-        [[0, 1, 2], [0, 1, None], [4, 5, None], [3, None, None]],
-        [0.425, 0.425, 0.15, 0.0],
-        32.0,
-    ),
-}

@@ -4,8 +4,6 @@ model; those of the exponential loss are in `variants`.
 Source: mathematics, section 1b.
 """
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,42 +81,3 @@ def test_the_late_flow_is_that_of_the_literal_model():
     np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
     # The loss still to go, where subtraction leaves it ten digits.
     np.testing.assert_allclose(left, difference, rtol=1e-9)
-
-
-def test_a_temperature_is_a_longer_query_and_another_time():
-    """Softmax of τ a: p_τ(t) = P(τ² t)/τ, P the flow from τ p_0."""
-    tau, late = 3.0, 2.0
-    rows, query, head = draw(1)
-    bags = [[(0, 1), (2, 2)], [(1, 1), (2, 1), (3, 1)]]
-    literal = follow(
-        tau * rows, query, head / tau, bags, [1, -1], until=late, name="polynomial"
-    )
-    tokens = np.array([[0, 2, 2], [1, 2, 3], *TOKENS[2:]])
-    counts = np.array([[1, 2, 0], [1, 1, 1], *COUNTS[2:]])
-    weights = np.array([0.5, 0.5, 0.0, 0.0, 0.0])
-    padded = from_bags(
-        tokens, counts, [1, -1, 1, 1, 1], vocabulary=5, weights=weights, loss=POLYNOMIAL
-    )
-    start = Parameters(*map(jnp.asarray, (rows, tau * query, head)))
-    longer = np.log1p(tau**2 * np.expm1(late)).item()
-    flow = run(start, padded, longer)[0]
-    np.testing.assert_allclose(flow.query / tau, literal, atol=1e-4)
-
-
-def test_zero_and_split_weights_leave_the_flow_as_it_is():
-    """X_0 twice at half its weight in the place of a sequence of weight zero."""
-    rows, query, head = draw(3)
-    start = Parameters(*map(jnp.asarray, (rows, query, head)))
-    absent = CORPUS
-    order = jnp.array([0, 1, 2, 3, 0])
-    again = [leaf[order] for leaf in (absent.tokens, absent.counts, absent.labels)]
-    split = jnp.array([0.04, 0.4, 0.3, 0.2, 0.06])
-    twice = replace(
-        absent, tokens=again[0], counts=again[1], labels=again[2], weights=split
-    )
-    one, other = (run(start, bags, 1e15)[1] for bags in (absent, twice))
-    assert one.status == other.status == TrialStatus.SELECTED_ALL
-    assert (one.positive, one.negative) == (other.positive, other.negative) == (1, 1)
-    late, wanted = one.ending.late, other.ending.late
-    np.testing.assert_allclose(late.growth, wanted.growth, rtol=1e-9)
-    np.testing.assert_allclose(late.offset, wanted.offset, atol=1e-9)
