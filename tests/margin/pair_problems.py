@@ -5,6 +5,7 @@ import functools
 import hypothesis.strategies as st
 import jax
 import numpy as np
+from scipy.optimize import linprog
 
 from jaxselect.margin.max_margin import max_margin
 
@@ -84,6 +85,18 @@ def family(name, number=20):
 def differences(embeddings, pairs):
     winner, loser = np.nonzero(pairs)
     return np.asarray(embeddings)[winner] - np.asarray(embeddings)[loser]
+
+
+def separable(rows):
+    """Whether a linear program finds p with D p ≥ 1."""
+    found = linprog(
+        np.zeros(rows.shape[1]),
+        A_ub=-rows,
+        b_ub=-np.ones(len(rows)),
+        bounds=(None, None),
+    )
+    assert found.status in (0, 2)
+    return found.status == 0
 
 
 small = st.integers(0, 2**32 - 1)
