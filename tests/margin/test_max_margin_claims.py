@@ -93,7 +93,7 @@ def exact_wedge(tokens):
     return [duals[0] * a + duals[1] * b for a, b in zip(one, two, strict=True)]
 
 
-@pytest.mark.parametrize("decades", [0, 1, 2, 3, 6, 8])
+@pytest.mark.parametrize("decades", [0, 1, 2, 3, 4, 5, 8])
 def test_duals_that_cancel_are_solved_as_far_as_rounding_of_p_allows(decades):
     """κ up to 10³; and ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap)."""
     for seed in range(6):
