@@ -14,7 +14,10 @@ from jaxselect.margin.certificate import TOLERANCE
 from jaxselect.model.parameters import Parameters
 from jaxselect.sparse.end import CertificateStatus, End, flow_end
 from jaxselect.sparse.flow import (
+    SEEN,
     BdfSettings,
+    Pairs,
+    max_step,
     reduced_flow,
     sparse_flow,
     ties_rest,
@@ -81,6 +84,17 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     # x = p_3 − p_4 goes like ẋ = e^differ/3 e^{−x}, as long as e^x is large.
     wanted = course.log_time + differ - np.log(3)
     assert course.query[3] - course.query[4] == pytest.approx(wanted, abs=1e-2)
+
+
+def test_a_step_is_half_of_what_an_unseen_pull_takes_to_be_seen():
+    """Words 1 and 2 hold the line, p_mm = (1, 0); word 3, with a margin of ½, gains
+    e^{1/2} a unit of s, and there are √2 units of length in one."""
+    words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
+    losers, log_pull = np.arange(1, 4), np.log([0.5, 0.5, 1e-30])
+    sign = np.array([1, 1, -1])
+    pairs = Pairs(words, 0 * losers, losers, sign, log_pull, log_pull)
+    bound = np.log(SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
+    assert max_step(pairs, np.zeros(3)) == pytest.approx(bound / 2)
 
 
 @pytest.mark.parametrize("bags", [BAGS, TWO_AGAINST_ONE])
