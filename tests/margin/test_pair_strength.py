@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import from_sequences
+from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from tests.tolerances import assert_close
 from tests.valued import valued
@@ -43,6 +43,19 @@ def test_does_not_underflow_where_the_residual_does():
     assert factor.dtype == np.float32
     assert_close(factor[[0, 3], 1:3], np.full((2, 2), 200.0))
     assert_close(scaled[0, 1], np.float32(200.0))
+
+
+def test_padding_decides_no_scale():
+    """Token 1 is padding where the residual is large, and loses where it is tiny."""
+    bags = Corpus(
+        jnp.asarray([[0, 1], [0, 1]]),
+        jnp.asarray([[1.0, 1.0], [1.0, 0.0]]),
+        jnp.asarray([1, -1]),
+        2,
+    )
+    values, chosen = np.array([800.0, 0.0]), np.array([[True, False]] * 2)
+    _, scaled = map(np.asarray, strength(values, bags, chosen, 800.0))
+    assert_close(scaled[0, 1], 400.0)
 
 
 def test_values_that_differ_by_rounding_have_no_strength():
