@@ -45,14 +45,17 @@ def field(s, p, embeddings, values, bags, labels, weights, name):
     return force
 
 
-def follow(
-    embeddings, query, head, bags, labels, *, until, weights=None, name="logistic"
-):
-    """p at s = until; a bag is a list of (token, count)."""
-    bags = [tuple(map(np.array, zip(*bag, strict=True))) for bag in bags]
-    bags = [(tokens, np.log(counts)) for tokens, counts in bags]
-    weights = np.full(len(labels), 1 / len(labels)) if weights is None else weights
-    problem = embeddings, embeddings @ head, bags, labels, weights, name
+def follow(embeddings, query, head, corpus, *, until, name="logistic"):
+    """p at s = until; padding and sequences of weight zero are left out."""
+    tokens, counts, labels = map(
+        np.asarray, (corpus.tokens, corpus.counts, corpus.labels)
+    )
+    equal = np.full(len(labels), 1 / len(labels))
+    weights = equal if corpus.weights is None else np.asarray(corpus.weights)
+    there = np.flatnonzero(weights)
+    held = counts > 0
+    bags = [(tokens[i][held[i]], np.log(counts[i][held[i]])) for i in there]
+    problem = embeddings, embeddings @ head, bags, labels[there], weights[there], name
     found = solve_ivp(
         field, (0.0, until), query, "Radau", rtol=1e-10, atol=1e-12, args=problem
     )

@@ -5,6 +5,7 @@ import functools
 import hypothesis.strategies as st
 import jax
 import numpy as np
+from scipy.optimize import linprog
 
 from jaxselect.margin.max_margin import max_margin
 
@@ -86,6 +87,18 @@ def differences(embeddings, pairs):
     return np.asarray(embeddings)[winner] - np.asarray(embeddings)[loser]
 
 
+def separable(rows):
+    """Whether a linear program finds p with D p ≥ 1."""
+    found = linprog(
+        np.zeros(rows.shape[1]),
+        A_ub=-rows,
+        b_ub=-np.ones(len(rows)),
+        bounds=(None, None),
+    )
+    assert found.status in (0, 2)
+    return found.status == 0
+
+
 small = st.integers(0, 2**32 - 1)
 
 
@@ -100,6 +113,16 @@ def small_problem(seed, planted=True):
         pairs &= scores[:, None] > scores[None, :] + 0.3
     pairs[np.argmax(scores), np.argmin(scores)] = True
     return rng, embeddings, pairs
+
+
+CONTRADICTIONS = (
+    "both ways",
+    "a cycle among many pairs",
+    "the same embedding twice",
+    "a token over itself",
+    "all embeddings equal",
+    "a token between two",
+)
 
 
 def contradiction(name):

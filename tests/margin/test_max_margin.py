@@ -3,34 +3,28 @@
 Source: mathematics, section 3c.
 """
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
-import quadprog
 from scipy.stats import ortho_group
 
 from jaxselect.margin.max_margin import MaxMarginStatus
+from tests.margin.exact import assert_true
 from tests.margin.pair_problems import (
+    CONTRADICTIONS,
     FAMILIES,
+    contradiction,
     differences,
     family,
+    separable,
+    small,
     small_problem,
     solve,
     solve_each,
 )
+from tests.problem.independent import shortest
 from tests.tolerances import assert_close
-
-
-def least_norm(embeddings, pairs):
-    """The same problem by an active-set method, in coordinates that span the rows."""
-    rows = differences(embeddings, pairs)
-    basis = np.eye(rows.shape[1])
-    if rows.shape[1] > len(embeddings):
-        basis = np.linalg.qr(np.asarray(embeddings).T)[0]
-    dim = basis.shape[1]
-    answer = quadprog.solve_qp(
-        np.eye(dim), np.zeros(dim), (rows @ basis).T, np.ones(len(rows))
-    )
-    return basis @ answer[0]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -39,7 +33,7 @@ def test_agrees_with_an_active_set_solver(name):
     assert (solution.status == MaxMarginStatus.SOLVED).all()
     assert (solution.iterations <= 20).all()
     for lane in range(len(pairs)):
-        wanted = least_norm(embeddings[lane], pairs[lane])
+        wanted = shortest(differences(embeddings[lane], pairs[lane]))
         error = np.linalg.norm(solution.direction[lane] - wanted)
         assert error <= 1e-9 * np.linalg.norm(wanted)
 
@@ -74,27 +68,6 @@ def test_all_over_all(winners):
     np.testing.assert_array_equal(solution.active, pairs)
 
 
-def test_more_dimensions_than_tokens_turn_p_along():
-    """There the problem is solved in coordinates of the span."""
-    _, embeddings, pairs = small_problem(0)
-    turn = ortho_group.rvs(20, random_state=0)[:6]
-    here, there = solve(embeddings, pairs), solve(embeddings @ turn, pairs)
-    assert_close(there.direction, here.direction @ turn, worse=10 * here.norm)
-    np.testing.assert_array_equal(there.active, here.active)
-
-
-@pytest.mark.parametrize("slope", [1e-1, 1e-4])
-def test_a_narrow_cone(slope):
-    """D = (±1, slope) leaves p = (0, 1/slope), however narrow."""
-    embeddings = np.zeros((8, 6))
-    embeddings[:2, :2] = [[1.0, slope], [-1.0, slope]]
-    pairs = np.zeros((8, 8), bool)
-    pairs[:2, 2] = True
-    solution = solve(embeddings, pairs)
-    assert solution.status == MaxMarginStatus.SOLVED
-    assert_close(solution.direction * slope, np.eye(6)[1])
-
-
 def test_active_pairs_where_p_is_long_on_every_axis():
     """A cone of slope 1e-4, turned: scores of length 10⁴ cancel to leads of one."""
     problems = []
@@ -110,3 +83,34 @@ def test_active_pairs_where_p_is_long_on_every_axis():
     solved = found.status == MaxMarginStatus.SOLVED
     assert solved.mean() > 0.7
     np.testing.assert_array_equal(found.active[solved], pairs[solved])
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(small, st.booleans())
+def test_feasible_or_not_as_a_linear_program_says(seed, planted):
+    _, embeddings, pairs = small_problem(seed, planted)
+    solution = solve(embeddings, pairs)
+    possible = separable(differences(embeddings, pairs))
+    wanted = MaxMarginStatus.SOLVED if possible else MaxMarginStatus.INFEASIBLE
+    assert solution.status == wanted
+    assert_true(embeddings, pairs, solution)
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_are_proved(name):
+    """By Farkas: λ ≥ 0 on the pairs, Σ λ = 1 and Σ λ D = 0."""
+    solution = solve(*contradiction(name))
+    assert solution.status == MaxMarginStatus.INFEASIBLE
+    assert_true(*contradiction(name), solution)
+
+
+@pytest.mark.parametrize(
+    ("entry", "some", "status"),
+    [(1.0, False, "NO_PAIRS"), (np.nan, True, "NOT_CONVERGED")],
+)
+def test_nothing_to_solve_and_no_number_are_statuses(entry, some, status):
+    _, embeddings, pairs = small_problem(0)
+    embeddings[2, 1], pairs = entry, pairs & some
+    solution = solve(embeddings, pairs)
+    assert solution.status == MaxMarginStatus[status]
+    assert_true(embeddings, pairs, solution)

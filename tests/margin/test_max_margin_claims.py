@@ -15,7 +15,6 @@ from tests.margin.exact import assert_true, exact, lane
 from tests.margin.pair_problems import (
     MIXED,
     NO_SOLUTION,
-    contradiction,
     long_axis,
     mixed_problem,
     small,
@@ -24,7 +23,6 @@ from tests.margin.pair_problems import (
     solve_each,
     solve_together,
 )
-from tests.tolerances import assert_close
 
 # Whose short differences, or angles, are those decades below the rest.
 FAINT = ("clusters", "nearly parallel")
@@ -51,7 +49,7 @@ def test_what_is_claimed_of_mixed_scales_is_exact(family, dtype, decades):
 
 
 @hypothesis.settings(max_examples=100)
-@hypothesis.given(small, st.sampled_from(MIXED), st.integers(-160, 160))
+@hypothesis.given(small, st.sampled_from(MIXED), st.integers(-310, 300))
 def test_no_claim_is_false(seed, family, exponent):
     """Any family at any common scale, on both sides of what the format can hold."""
     embeddings, pairs = mixed_problem(family, seed, decades=4.0)
@@ -63,30 +61,7 @@ def test_no_claim_is_false(seed, family, exponent):
         assert solution.status != MaxMarginStatus.NOT_CONVERGED
 
 
-def corner(exponent):
-    """Two nearly parallel differences, 10^e and 1 long: p is that of the short one."""
-    tokens, pairs = np.zeros((8, 6)), np.zeros((8, 8), bool)
-    tokens[:3, :2] = [[10.0**exponent, 0.0], [0.0, 0.0], [1.0, 10.0**-exponent]]
-    pairs[[0, 2], 1] = True
-    return tokens, pairs
-
-
-@pytest.mark.parametrize(
-    ("exponent", "dtype"),
-    [(1, np.float64), (2, np.float64), (4, np.float64), (1, np.float32)],
-)
-def test_a_long_pair_beside_a_short_one(exponent, dtype):
-    tokens, pairs = corner(exponent)
-    tokens = tokens.astype(dtype)
-    solution = solve(tokens, pairs)
-    assert solution.status == MaxMarginStatus.SOLVED
-    assert_true(tokens, pairs, solution)
-    wanted = tokens[2] / (tokens[2] @ tokens[2])
-    assert_close(solution.direction, wanted)
-    assert solution.active[2, 1] and not solution.active[0, 1]
-
-
-def wedge(seed, length):
+def wedge(seed, length, far):
     """Two long differences that nearly oppose each other, and one that is shorter.
 
     The two decide p, of length about one, and their duals cancel to ‖p‖ = Σ λ ‖D‖ / κ
@@ -99,7 +74,7 @@ def wedge(seed, length):
     tokens[2, :2] = rng.uniform(0.5, 2.0), -length * rng.uniform(0.5, 2.0)
     tokens[3, 0] = 3.0
     pairs[[0, 2, 3], 1] = True
-    return tokens @ turn, pairs
+    return tokens @ turn + far * rng.normal(size=6), pairs
 
 
 def exact_wedge(tokens):
@@ -118,14 +93,18 @@ def exact_wedge(tokens):
     return [duals[0] * a + duals[1] * b for a, b in zip(one, two, strict=True)]
 
 
-@pytest.mark.parametrize("decades", [0, 1, 2, 3])
-def test_duals_that_cancel_are_solved_as_far_as_rounding_of_p_allows(decades):
+@pytest.mark.parametrize("far", [0.0, 1e6])
+@pytest.mark.parametrize("decades", [0, 1, 2, 3, 5, 8])
+def test_duals_that_cancel_are_solved_as_far_as_rounding_of_p_allows(decades, far):
     """κ up to 10³; and ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap)."""
     for seed in range(6):
-        tokens, pairs = wedge(seed, 10.0**decades)
+        tokens, pairs = wedge(seed, 10.0**decades, far)
         solution = solve(tokens, pairs)
-        assert solution.status == MaxMarginStatus.SOLVED
         assert_true(tokens, pairs, solution)
+        assert solution.status != MaxMarginStatus.INFEASIBLE
+        if solution.status == MaxMarginStatus.NOT_CONVERGED:
+            assert decades > 3
+            continue
         point = [Fraction(float(x)) for x in solution.direction]
         gap, missing = exact(tokens, pairs, solution)
         feasible = [x / (1 - missing) for x in point]
@@ -135,67 +114,6 @@ def test_duals_that_cancel_are_solved_as_far_as_rounding_of_p_allows(decades):
         # Exact but for the rounding of the gap and of what is missing.
         bound = square * (1 / (1 - missing) ** 2 - 1 + gap) * (1 + Fraction(1, 10**9))
         assert off <= bound + square * Fraction(1, 2**104)
-
-
-@pytest.mark.parametrize("decades", [4, 6, 8])
-def test_of_duals_that_cancel_to_less_nothing_false_is_claimed(decades):
-    for seed in range(6):
-        tokens, pairs = wedge(seed, 10.0**decades)
-        solution = solve(tokens, pairs)
-        assert solution.status != MaxMarginStatus.INFEASIBLE
-        assert_true(tokens, pairs, solution)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_common_scale_over_the_whole_range(dtype):
-    """p/c and λ/c² while they are normal numbers, beyond them nothing is claimed."""
-    _, embeddings, pairs = small_problem(3)
-    info = np.finfo(dtype)
-    # Powers of two change no digit, so the answers are the same to the last bit.
-    embeddings = embeddings.astype(dtype)
-    here = solve(embeddings, pairs)
-    contrary = [contradiction("both ways"), contradiction("the same embedding twice")]
-    solved = []
-    for power in range(info.minexp - info.nmant, info.maxexp - 2, 11):
-        scaled = np.ldexp(embeddings, power).astype(dtype)
-        there = solve(scaled, pairs)
-        assert_true(scaled, pairs, there)
-        assert there.status in (MaxMarginStatus.SOLVED, MaxMarginStatus.NOT_CONVERGED)
-        if there.status == MaxMarginStatus.SOLVED:
-            solved.append(power)
-            wanted = np.ldexp(here.direction, -power)
-            np.testing.assert_array_equal(there.direction, wanted)
-            wanted = np.ldexp(here.duals, -2 * power)
-            np.testing.assert_array_equal(there.duals, wanted)
-            np.testing.assert_array_equal(there.norm, np.ldexp(here.norm, -power))
-            np.testing.assert_array_equal(there.active, here.active)
-            assert there.gap == here.gap
-        else:
-            assert (there.duals == 0).all() and not there.active.any()
-        for tokens, both in contrary:
-            tokens = np.ldexp(tokens.astype(dtype), power).astype(dtype)
-            refuted = solve(tokens, both)
-            assert refuted.status != MaxMarginStatus.SOLVED
-            assert_true(tokens, both, refuted)
-            if info.minexp + 2 * info.nmant < power:
-                assert refuted.status == MaxMarginStatus.INFEASIBLE
-    # λ ~ c^−2 is a number where c is about half as many decades away from one.
-    limit = info.maxexp // 2 - 16
-    assert min(solved) <= -limit and max(solved) >= limit
-    assert len(solved) == (max(solved) - min(solved)) // 11 + 1
-
-
-def test_digits_below_the_smallest_number_are_not_taken_for_equal():
-    """Tokens apart by what the processor takes for zero: p would be 10^310 long."""
-    tokens, pairs = np.zeros((8, 6)), np.zeros((8, 8), bool)
-    tokens[:2, :2] = [[1.0, 0.0], [1.0, 1e-310]]
-    pairs[1, 0] = True
-    for scale in (1.0, 1e290):
-        status = solve(tokens * scale, pairs).status
-        assert status == MaxMarginStatus.NOT_CONVERGED
-    # Beside lengths of order one they change nothing.
-    tokens[0, 0] = 2.0
-    assert solve(tokens, pairs).status == MaxMarginStatus.SOLVED
 
 
 @hypothesis.settings(max_examples=15)

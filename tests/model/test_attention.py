@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxselect.data.corpus import from_sequences
-from jaxselect.model.attention import attend, outputs, token_scores
-from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
+from jaxselect.model.attention import attend, outputs
+from jaxselect.model.parameters import gaussian, reduce
 from tests.tolerances import assert_close
 
 VOCABULARY, DIM = 5, 7
@@ -93,10 +93,3 @@ def test_derivatives_are_finite_on_padding():
     slope = jax.grad(lambda a, c: attend(a, jnp.array([1.0, 2.0]), c).output, (0, 1))
     for gradient in slope(jnp.zeros(2), counts):
         assert jnp.isfinite(gradient).all()
-
-
-def test_scores_are_inner_products():
-    parameters = gaussian_reduced(jax.random.key(1), vocabulary=VOCABULARY, dim=1e6)
-    a, b = token_scores(parameters)
-    assert_close(a, np.asarray(parameters.embeddings) @ np.asarray(parameters.query))
-    assert_close(b, np.asarray(parameters.embeddings)[:, 0])

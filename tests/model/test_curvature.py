@@ -1,4 +1,4 @@
-"""The Jacobian of the pulls against autodiff, in each of the ways to add it up.
+"""The Jacobian of the pulls in each of the ways to add it up.
 
 Source: mathematics, section 3a.
 """
@@ -7,38 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model import curvature
-from jaxselect.model.attention import negative_gradient
 from jaxselect.model.curvature import _BLOCK, _FEW, score_curvature
-from tests.model.risk import CORPUS, VOCABULARY, risk
+from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
-
-compiled_gradient = jax.jit(negative_gradient)
-risk_hessian = jax.jit(jax.hessian(risk))
 
 
 def by_token(scores, values, corpus, log_scale=0.0):
     # Traces are remembered by their shapes: this is the function beneath.
     entries = corpus.logits(scores), corpus.gather(values)
     return score_curvature.__wrapped__(*entries, corpus, log_scale)
-
-
-compiled_curvature = jax.jit(by_token)
-
-
-@given(st.integers(0, 2**31), st.sampled_from([0.1, 1.0, 10.0]))
-def test_it_agrees_with_autodiff(seed, size):
-    scores, values = size * np.random.default_rng(seed).normal(size=(2, VOCABULARY))
-    gradient, jacobian = compiled_curvature(scores, values, CORPUS)
-    assert_close(gradient, compiled_gradient(scores, values, CORPUS).scores)
-    # A second derivative by autodiff loses the square of the largest value.
-    assert_close(-jacobian, risk_hessian(scores, values), worse=100)
-    assert_close(jacobian, jacobian.T)
 
 
 # Bags that fill some blocks but not the last, and such of one token more than a few.

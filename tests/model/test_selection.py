@@ -57,13 +57,6 @@ def test_padding_is_never_selected_even_where_every_score_is_low():
     assert mask.tolist() == [[True, False], [True, False]]
 
 
-def test_late_a_bounded_distance_counts_as_selected_together():
-    corpus = from_sequences([[0, 1, 2]], [1], vocabulary=3)
-    scores = np.array([1000.0, 998.0, 0.0])
-    assert SELECTED(scores, corpus).tolist() == [[True, False, False]]
-    assert SELECTED(scores, corpus, 500.0).tolist() == [[True, True, False]]
-
-
 def test_shares_by_label_count_only_sequences_with_important_tokens():
     sequences = [[0, 3], [1, 3], [2, 3], [2, 4], [3, 4], [3, 4]]
     corpus = from_sequences(sequences, [1, 1, -1, -1, 1, -1], vocabulary=5)

@@ -22,7 +22,6 @@ from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.pairs import largest_ratio
 from jaxselect.model import curvature
 from jaxselect.model.attention import (
-    attend,
     empirical_risk,
     functional_margin,
     negative_gradient,
@@ -102,16 +101,6 @@ def test_late_pulls_are_exact():
     posterior = np.exp(values[0]) / np.exp(values[0]).sum()
     wanted = (np.eye(3)[0] - posterior) @ (values[0] - values[1])
     assert_close(found, np.array([wanted, -wanted]))
-
-
-def test_heads_share_their_weights():
-    """Outputs of K heads are those of each head alone."""
-    counts = jnp.array([1.0, 2.0, 0.0])
-    together = attend(SCORES[:3], VALUES[:3], counts)
-    for k in range(CLASSES):
-        alone = attend(SCORES[:3], VALUES[:3, k], counts)
-        assert_close(together.output[k], alone.output)
-        assert_close(together.advantage[:, k], alone.advantage)
 
 
 def gram(parameters):
@@ -200,11 +189,7 @@ HEADS = gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=3)
 WRONG = {
     "signs for heads": lambda: embedding_step(HEADS, SIGNS, 1.0),
     "classes for one head": lambda: embedding_step(PLAIN, BAGS, 1.0),
-    "other classes than heads": lambda: embedding_step(
-        gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=4), BAGS, 1.0
-    ),
     "classes on joint flows": lambda: joint_flow(HEADS, BAGS, until_log_time=1.0),
-    "heads on joint flows": lambda: joint_flow(HEADS, SIGNS, until_log_time=1.0),
     "classes as text": lambda: from_corpus(replace(BAGS, weights=None)),
     "more heads than dimensions": lambda: gaussian(
         jax.random.key(0), vocabulary=6, dim=2, heads=3
@@ -212,7 +197,6 @@ WRONG = {
     "no dimension for the heads": lambda: gaussian_reduced(
         jax.random.key(0), vocabulary=6, dim=2.0, heads=3
     ),
-    "no head": lambda: gaussian(jax.random.key(0), vocabulary=6, dim=2, heads=0),
     "a label that is no class": lambda: embedding_step(
         HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32)), 1.0
     ),

@@ -29,7 +29,7 @@ from jaxselect.data.loss import EXPONENTIAL
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin import pairs
-from jaxselect.margin.certificate import Reason, certify
+from jaxselect.margin.certificate import Reason
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.curvature import query_curvature, score_curvature
@@ -166,13 +166,6 @@ def test_with_classes_a_bag_may_keep_several_tokens():
         active = lost @ wanted < 1 + 1e-6
         np.testing.assert_allclose(tied @ off, 0.0, atol=1e-7)
         np.testing.assert_allclose(lost[active] @ off, 0.0, atol=1e-4)
-
-
-def test_contexts_of_one_length_may_be_a_matrix():
-    contexts, targets = [[1, 2, 0], [0, 1, 3]], [1, 0]
-    one = next_token(contexts, targets, np.eye(4))
-    other = next_token(np.array(contexts), targets, np.eye(4))
-    jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
 def test_scores_are_those_of_the_matrix_that_is_lifted():
@@ -416,20 +409,6 @@ def test_curvature_by_entries_is_that_by_tokens(classes):
     assert_close(found[1], problem.rows.T @ jacobian @ problem.rows)
 
 
-def test_a_sweep_over_seeds_is_a_batch_of_problems():
-    labels = np.array([1, -1, 1, 1, -1])
-
-    def status(seed):
-        x = jax.random.normal(jax.random.key(seed), (SEQUENCES, WIDTH, DIM))
-        found = solve(cross_attention(x, x[..., 0], labels), until_norm=1e3)
-        return found.certificate.status, found.margin.norm
-
-    statuses, norms = jax.jit(jax.vmap(status))(jnp.arange(2))
-    single = jax.jit(status)(1)
-    assert statuses[1] == single[0]
-    np.testing.assert_allclose(norms[1], single[1], rtol=1e-9)
-
-
 def test_an_end_reached_elsewhere_is_certified_within_another_program():
     problem, _ = queried(0)
     found = solved(problem)
@@ -454,19 +433,12 @@ def test_an_end_that_is_not_certified_says_why():
     found = solved(problem)
     off = found.trained + 1e-2 * found.direction
     moved = certify_at(problem, off, found.flow.log_time, earlier=found.problem.start)
+    assert moved.certificate.status == TrialStatus.UNRESOLVED
     assert "\nWhy: Margins are off the late flow" in str(moved)
     assert f"It is {moved.certificate.late_flow_residual:.3g}." in str(moved)
     short = solve(problem, settings=FlowSettings(max_steps=8))
     assert "\nWhy: It took `max_steps` steps." in str(short)
     assert "Why" not in str(found)
-
-
-def test_certificate_of_a_selected_end_fails_off_its_line():
-    problem, _ = queried(0)
-    found = solved(problem)
-    off = found.flow.query + 1e-2 * found.margin.direction
-    moved = found.flow.__class__(**vars(found.flow) | {"query": off})
-    assert jax.jit(certify)(problem, moved).status == TrialStatus.UNRESOLVED
 
 
 X, Z = np.ones((2, 3, 4)), np.ones((2, 5))
@@ -476,45 +448,28 @@ BAD = {
     "values of fewer positions": (lambda: cross_attention(X, B[:, :2], Y), "values of"),
     "a label of no class": (lambda: cross_attention(X, B, [1, 0]), "label 0"),
     "features that are NaN": (lambda: cross_attention(np.nan * X, B, Y), "not finite"),
-    "values that are infinite": (lambda: cross_attention(X, B / 0, Y), "not finite"),
     "a mask that hides all": (
         lambda: cross_attention(X, B, Y, mask=np.zeros((2, 3))),
         "empty",
-    ),
-    "a mask of another shape": (
-        lambda: cross_attention(X, B, Y, mask=np.ones(3)),
-        "mask of shape",
     ),
     "a start of another shape": (
         lambda: cross_attention(X, B, Y, start=np.ones(3)),
         "start of shape",
     ),
     "queries of fewer sequences": (lambda: key_query(X, Z[:1], B, Y), "1 queries"),
-    "a target that is not there": (
-        lambda: next_token([[0, 1]], [2], np.eye(3)),
-        "target 2 does not occur",
-    ),
     "a target like the padding": (
         lambda: next_token([[1, 2], [1, 2, 0]], [0, 1], np.eye(3)),
         "target 0 does not occur in context 0",
     ),
     "an id outside": (lambda: next_token([[0, 5]], [0], np.eye(3)), "id 5"),
     "an empty context": (lambda: next_token([[]], [0], np.eye(3)), "at least"),
-    "targets of fewer contexts": (
-        lambda: next_token([[0], [1]], [0], np.eye(3)),
-        "targets of shape",
-    ),
     "no problem": (
         lambda: inspect.unwrap(solve)(from_sequences([[0]], [1], vocabulary=1)),
         "problem of type Corpus",
     ),
     "values beyond the domain of the loss": (
-        lambda: cross_attention(X, -B, [1, 1], loss=NEXT_TOKEN),
-        "margins -1 to -1 in bag 0",
-    ),
-    "the second bag": (
-        lambda: cross_attention(X, np.abs(B), [1, -1], loss=NEXT_TOKEN),
-        "in bag 1",
+        lambda: cross_attention(X, B, [1, -1], loss=NEXT_TOKEN),
+        "margins -1 to -1 in bag 1",
     ),
     "a bag without any value": (
         lambda: cross_attention(X, 0 * B, [1, 1], loss=NEXT_TOKEN),
@@ -535,7 +490,6 @@ def test_values_behind_a_mask_are_in_no_domain():
 
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD)
-@pytest.mark.filterwarnings("ignore:divide by zero")
 def test_bad_input_is_one_line(case):
     call, message = case
     with pytest.raises(ValueError, match=message) as raised:

@@ -62,9 +62,3 @@ def test_the_truth_refutes_a_line_that_is_another():
     limit = end.ending.limit._replace(budget=-1.0)
     wrong = end._replace(ending=end.ending._replace(limit=limit))
     assert "from its line" in refuted(problem, wrong)
-
-
-def test_families_take_turns_and_a_seed_gives_one_problem():
-    assert {attack(seed).family for seed in range(len(FAMILIES))} == set(FAMILIES)
-    for one, other in zip(attack(11), attack(11), strict=True):
-        np.testing.assert_array_equal(one, other)

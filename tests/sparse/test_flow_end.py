@@ -11,14 +11,12 @@ import pytest
 from scipy.stats import ortho_group
 
 from jaxselect.data import sparse
-from jaxselect.flow.cls import FlowStatus
-from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.sparse import rest
 from jaxselect.sparse.bags import RaggedBags, curvature, descent
 from jaxselect.sparse.end import CertificateStatus, End, _shift, flow_end
 from jaxselect.sparse.flow import BdfSettings, sparse_flow
-from tests.sparse.problems import AT_REST, SELECTED, TIED, VOCABULARY, followed, problem
+from tests.sparse.problems import AT_REST, SELECTED, TIED, followed, problem
 from tests.tolerances import assert_close
 from tests.trial.test_stages import CHANGE, rounded
 
@@ -102,20 +100,6 @@ def test_scores_err_by_what_the_minimum_may_be_off(seed, monkeypatch):
         assert (moved <= bound).all() and moved.max() > 0 and bound.max() < 1e-4
 
 
-@pytest.mark.parametrize("seed", AT_REST)
-def test_everything_tied_is_at_rest(seed):
-    """In two dimensions there is no direction in which all bags could be decided."""
-    model, _, corpus = problem(seed, 2)
-    found = end_of(seed, 2)
-    assert found.status is End.AT_REST
-    assert found.selected.all() and found.axes.shape == (2, 2)
-    assert found.margin.status is MaxMarginStatus.NO_PAIRS
-    pull, _ = descent(
-        RaggedBags.of_corpus(model, corpus), found.axes @ found.rest.point
-    )
-    assert np.linalg.norm(pull) < 1e-14
-
-
 @pytest.mark.parametrize(
     ("seed", "dim"), [(SELECTED[0], 6), (TIED[0], 6), *((seed, 2) for seed in AT_REST)]
 )
@@ -147,31 +131,6 @@ def test_too_early_and_broken_off_is_not_yet(seed):
     assert flow_end(model, corpus, broken).status is End.UNPROVED
     nowhere = sparse_flow(model, corpus, until_log_time=0.0)
     assert flow_end(model, corpus, nowhere).status is End.UNPROVED
-
-
-@pytest.mark.parametrize("seed", [SELECTED[0], TIED[0]])
-def test_p_that_broke_off_or_has_left_its_ties_is_not_yet(seed):
-    model, _, corpus = problem(seed)
-    flow, found = followed(seed), end_of(seed)
-    # On its line, and at its pace, but it is said to have broken off there.
-    broken = jnp.int32(FlowStatus.OUT_OF_STEPS)
-    wrong = eqx.tree_at(lambda flow: flow.status, flow, broken)
-    assert flow_end(model, corpus, wrong).status is End.UNPROVED
-    if found.axes.size:
-        aside = 2 * found.rest.basin * found.axes[:, 0]
-        wrong = eqx.tree_at(lambda flow: flow.query, flow, flow.query + aside)
-        assert flow_end(model, corpus, wrong).status is End.UNPROVED
-
-
-def test_scores_thousands_apart_are_certified_as_others_are():
-    """Two dimensions leave these bags little room: ‖p_mm‖ is fifty.
-
-    A thousandth of p is too far from the limit's line for its certificate.
-    """
-    model, _, corpus = problem(3, 2)
-    flow = sparse_flow(model, corpus, settings=BdfSettings(tolerance=1e-4))
-    assert np.ptp(model.embeddings @ flow.query) > 2000
-    assert flow_end(model, corpus, flow).status is End.SELECTED
 
 
 CASES = [(SELECTED[0], 6), (TIED[1], 6), (AT_REST[0], 2)]
@@ -230,28 +189,3 @@ def test_classes_exchanged_leave_everything_as_it_is(seed, dim):
     np.testing.assert_array_equal(found.shared.labels, -wanted.shared.labels)
     found, wanted = (tuple(end._replace(shared=None)) for end in (found, wanted))
     jax.tree.map(np.testing.assert_array_equal, found, wanted)
-
-
-@pytest.mark.parametrize(("seed", "dim"), CASES)
-def test_words_renamed_carry_their_part_along(seed, dim):
-    model, _, corpus = problem(seed, dim)
-    order = np.roll(np.arange(VOCABULARY), 3)
-    counts = corpus.by_sequence.to_csr().toarray()
-    renamed = sparse.from_csr(sparse.csr_array(counts[:, order]), corpus.labels)
-    moved = Parameters(model.embeddings[order], model.query, model.head)
-    found = flow_end(moved, renamed, followed(seed, dim))
-    wanted = end_of(seed, dim)
-    assert found.status is wanted.status
-    assert sorted(order[found.tied].tolist()) == wanted.tied.tolist()
-    assert found.selected.sum() == wanted.selected.sum()
-    assert_close(found.margin.direction, wanted.margin.direction, worse=100)
-
-
-def test_a_flow_that_broke_off_very_late_has_an_end_like_any_other():
-    """Beyond log t = 700 no force times t is a number."""
-    model, _, corpus = problem(SELECTED[0])
-    late = jnp.asarray(7e4), jnp.asarray(FlowStatus.OUT_OF_STEPS, jnp.int32)
-    flow = eqx.tree_at(
-        lambda flow: (flow.log_time, flow.status), followed(SELECTED[0]), late
-    )
-    assert flow_end(model, corpus, flow).status is End.UNPROVED

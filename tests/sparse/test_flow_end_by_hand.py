@@ -97,15 +97,6 @@ def test_a_flow_on_its_line_is_certified_and_off_it_is_not():
         assert flow_end(model, corpus, wrong).status is End.UNPROVED
 
 
-def test_a_way_to_rest_is_no_part_of_the_pace():
-    """Two log-times ago the tied words were at other odds."""
-    model, corpus = tie()
-    line = straight(MM)
-    other = line.earlier_query + 0.4 * jnp.array([1.0, -1.0, 0.0, 0.0])
-    found = flow_end(model, corpus, by_hand(line.query, other))
-    assert found.status is End.TIED and found.pace < 1e-12
-
-
 def test_a_pace_is_measured_and_proves_nothing():
     """Where all forces are positive no start leads elsewhere."""
     model, corpus = tie()

@@ -1,6 +1,6 @@
 """Three ends of each kind, again by independent solvers.
 
-The rest by minimising the literal risk, p_mm by non-negative least squares, the late
+The rest by minimising the literal risk, p_mm by an active-set method, the late
 flow by SciPy's Radau to log t = 10⁴ (`truth`).
 
 Source: mathematics, section 7c.
@@ -11,10 +11,11 @@ import functools
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from scipy.optimize import minimize, nnls
+from scipy.optimize import minimize
 
 from jaxselect.sparse.end import End
 from jaxselect.sparse.flow import trajectory
+from tests.problem.independent import shortest
 from tests.sparse.problems import AT_REST, SELECTED, TIED, problem
 from tests.sparse.truth import Attack, refuted
 
@@ -57,14 +58,6 @@ def literal(given):
         return each.sum(axis=0) @ given.embeddings / len(output)
 
     return risk, pull
-
-
-def shortest(rows):
-    """argmin ‖p‖ with rows · p ≥ 1, as Lawson and Hanson reduce it to least squares."""
-    target = np.append(np.zeros(rows.shape[1]), 1.0)
-    system = np.vstack([rows.T, np.ones(len(rows))])
-    off = system @ nnls(system, target, maxiter=10_000)[0] - target
-    return -off[:-1] / off[-1]
 
 
 def rows_of(given, ending):

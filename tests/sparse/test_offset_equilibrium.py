@@ -6,20 +6,16 @@ Source: mathematics, sections 7c and 7d.
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from jaxselect.data.corpus import from_sequences
-from jaxselect.data.sparse import from_corpus, from_csr
+from jaxselect.data.sparse import from_corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.sparse.end import (
-    PUSH,
     CertificateStatus,
     End,
-    flow_end,
     offset_equilibrium,
 )
 from jaxselect.sparse.flow import trajectory
-from tests.sparse.test_flow_end_by_hand import by_hand
 from tests.tolerances import assert_close
 
 # The third is the mean of the others: D_3ᵀz is known from theirs, λ_3 = c_3 √(λ_1 λ_2).
@@ -116,79 +112,13 @@ def test_bound_of_the_change_holds_on_the_ball():
         assert abs(third) <= bound * (1 + 1e-6)
 
 
-# Word 0 against three, the third of which lies between the others, for one label.
-WORDS = np.vstack([np.zeros((1, 2)), -PAIRS])
-CORPUS = from_corpus(from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4))
-START = Parameters(jnp.asarray(WORDS), jnp.zeros(2), jnp.array([1.0, 0.0]))
-
-
-def at(model, corpus, place, late=30.0):
-    return flow_end(model, corpus, by_hand(place, place - 2 * GROWTH, late))
-
-
-@pytest.mark.parametrize(
-    ("away", "certified"), [(0.001, True), (0.01, True), (0.2, False), (2.0, False)]
-)
-def test_with_an_active_pair_of_wrong_sign_p_must_stand_in_the_basin(away, certified):
-    found = at(START, CORPUS, np.array([30.0 - np.log(6) + away, 0.0]))
-    assert found.limit.active_wrong_sign == 1 and found.pace < 1e-12
-    assert found.limit.distance == pytest.approx(away, rel=1e-6)
-    basin = found.limit.equilibrium.basin
-    assert certified == (away < basin)
-    wanted = CertificateStatus.OFFSET if certified else CertificateStatus.OUT_OF_REACH
-    assert found.limit.status is wanted
-    if certified:
-        assert found.status is End.SELECTED
-        assert away < found.limit.budget <= basin
-
-
-def test_a_flow_that_has_no_line_is_not_certified():
-    """Two reviews want word 3: c_3 = −2 c_1, and nothing holds z."""
-    twice = [[0, 1], [0, 2], [0, 3], [0, 3]]
-    bags = from_corpus(from_sequences(twice, [1, 1, -1, -1], vocabulary=4))
-    found = at(START, bags, np.array([30.0 - np.log(8), 0.0]))
-    assert found.limit.active_wrong_sign == 1 and found.pace < 1e-12
-    assert found.limit.status is CertificateStatus.NO_EQUILIBRIUM
-    assert found.status is End.UNPROVED
-
-
-@pytest.mark.parametrize(
-    ("margin", "behind", "status"),
-    [
-        (2.0, 12.0, CertificateStatus.OFFSET),
-        (2.0, 8.0, CertificateStatus.OUT_OF_REACH),
-        (1.01, 12.0, CertificateStatus.OUT_OF_REACH),
-        (1.01, 16.0, CertificateStatus.OFFSET),
-    ],
-)
-def test_a_pair_that_fades_must_have_faded(margin, behind, status):
-    """Word 3 pulls with e^{−behind} to begin with: until it has faded it moves scores
-    by e^{−behind} ‖D‖²/(margin − 1), where ‖D‖² is a hundred and some."""
-    words = WORDS.copy()
-    words[3] = -margin, 10.0
-    model = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
-    late = 30.0
-    # On the line of the two others but for what puts word 3 where its pull is that;
-    # the second review is the heavier one by as much, so that p is on its line.
-    start = (margin - 1) * late - margin * np.log(3) + np.log(6)
-    aside = (start - behind) / (10 + margin)
-    heavier = np.exp(-2 * aside)
-    place = np.array([late - np.log(3) - aside, aside])
-    counts = np.array([[1, 1, 0, 0], [1, 0, heavier, 0], [1, 0, 0, 1.0]])
-    found = at(model, from_csr(csr_array(counts), [1, 1, -1]), place, late)
-    assert (found.limit.wrong_sign, found.limit.active_wrong_sign) == (1, 0)
-    assert found.limit.distance < 0.1
-    assert found.limit.status is status
-    length = np.hypot(margin, 10.0)
-    assert found.limit.push >= np.exp(-behind) * length / (margin - 1) * (1 - 1e-9)
-    if status is CertificateStatus.OFFSET:
-        assert found.limit.push <= PUSH / length
-
-
 def test_a_course_is_certified_with_a_pair_that_never_fades():
     """Two reviews hold words 1 and 2 off, one of the other class wants word 3, which
     lies between them: c_3 = −c_1, so λ = (1, 1, −1) and p_0 = log t + log c_1."""
-    course = trajectory(START, CORPUS)
+    words = np.vstack([np.zeros((1, 2)), -PAIRS])
+    bags = from_sequences([[0, 1], [0, 2], [0, 3]], [1, 1, -1], vocabulary=4)
+    start = Parameters(jnp.asarray(words), jnp.zeros(2), jnp.array([1.0, 0.0]))
+    course = trajectory(start, from_corpus(bags))
     ending = course.ending
     assert ending.selected.tolist() == [True, False] * 3
     assert ending.limit.active_wrong_sign == 1

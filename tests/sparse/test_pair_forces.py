@@ -88,27 +88,3 @@ def test_the_share_of_a_pair_is_the_largest_over_its_bags(first):
     wanted = np.log(2 * np.exp(-9.0) / (1 + 2 * np.exp(-9.0)))
     assert found.log_share.tolist() == pytest.approx([wanted])
     assert found.lost_share == pytest.approx(np.exp(wanted))
-
-
-def test_opposing_forces_of_one_pair_are_summed_over_its_bags():
-    """One bag pulls towards token 0, three against it: the sum has their sign."""
-    counts = csr_array(np.ones((4, 2)))
-    labels = np.array([1.0, -1.0, -1.0, -1.0])
-    chosen, far = np.array([True, False] * 4), np.array([20.0, 0.0])
-    values = np.array([1.0, -1.0])
-    found = pair_forces(
-        RaggedBags(counts, labels, np.eye(2), values, 4), counts, chosen, far
-    )
-    one, other = (
-        pair_forces(
-            RaggedBags(counts[:1], np.array([y]), np.eye(2), values, 4),
-            counts[:1],
-            chosen[:2],
-            far,
-        )
-        for y in (1.0, -1.0)
-    )
-    force = found.sign * np.exp(found.log_force)
-    each = [part.sign * np.exp(part.log_force) for part in (one, other)]
-    np.testing.assert_allclose(force, each[0] + 3 * each[1], rtol=1e-12)
-    assert found.sign.tolist() == [-1.0]

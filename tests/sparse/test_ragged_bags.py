@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 from jaxselect.model import attention as padded_attention
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse import bags as module
 from jaxselect.sparse.bags import (
     LEFT_OUT,
     RaggedBags,
@@ -123,25 +122,6 @@ def test_what_is_left_out_weighs_less_than_it_may():
         assert min(out) == 0 and max(out) == 6 and len(set(out)) > 2
 
 
-def test_a_word_left_out_takes_its_row_and_its_column():
-    """One bag, s at 1 with hardly any weight and r at −1: of M = h (2 u_s − 1) (1, −1)
-    ⊗ (1, −1) in scores three quarters go with s, 3h, though r stays."""
-    bags = RaggedBags(
-        csr_array([[1.0, 1.0]]),
-        np.ones(1),
-        np.array([[1.0], [-1.0]]),
-        np.array([2.0, 0.0]),
-        1,
-    )
-    query = np.array([-6.0])
-    dropped = []
-    for time in np.logspace(0, 4, 120):
-        change, kept = removed(bags, query, time)
-        assert change <= LEFT_OUT
-        dropped.append(kept.item() != curvature(bags, query).item() and kept.any())
-    assert any(dropped)
-
-
 def test_a_word_without_a_pull_is_a_partner_still():
     """Its value is the mean: h_s = 0, and u_s h_r is all that M holds of it."""
     bags = RaggedBags(
@@ -153,12 +133,3 @@ def test_a_word_without_a_pull_is_a_partner_still():
     )
     for time in np.logspace(-4, 4, 33):
         assert removed(bags, np.zeros(1), time)[0] <= LEFT_OUT
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_blocks_of_words_add_up(monkeypatch, size):
-    bags, query = on_host(2), POINTS[2]
-    wanted = curvature(bags, query)
-    monkeypatch.setattr(module, "BLOCK", size)
-    size = np.abs(wanted).max()
-    assert_close(curvature(bags, query) / size, wanted / size)

@@ -12,13 +12,12 @@ from jaxselect.data.sparse import from_corpus
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import TOLERANCE
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse import flow as module
 from jaxselect.sparse.end import CertificateStatus, End, flow_end
 from jaxselect.sparse.flow import (
-    RETURNED,
+    SEEN,
     BdfSettings,
-    _since,
-    _total,
+    Pairs,
+    max_step,
     reduced_flow,
     sparse_flow,
     ties_rest,
@@ -54,15 +53,6 @@ def returns_at(gap):
     return 2 * gap + np.log(2 / 3)
 
 
-def test_the_plain_flow_sees_a_word_return_at_the_time_of_the_closed_form():
-    gap = 10.0
-    wanted = returns_at(gap)
-    times = jnp.asarray([wanted - 0.1, wanted + 0.1])
-    flow = sparse_flow(preferring(gap), BAGS, path_log_times=times)
-    before, after = np.asarray(flow.path_query[:, 0] - flow.path_query[:, 1])
-    assert before > 5 and after < -5
-
-
 @pytest.mark.parametrize("gap", [20.0, 40.0, 150.0])
 def test_a_course_sees_it_however_late(gap):
     """From gap 20 on the return is behind where rounding ends the plain flow."""
@@ -96,53 +86,15 @@ def test_what_lost_before_a_return_is_behind_after_it(gap, differ):
     assert course.query[3] - course.query[4] == pytest.approx(wanted, abs=1e-2)
 
 
-def test_a_reduced_flow_ends_where_a_word_is_back_at_a_thousandth():
-    """Not beyond: it comes back along a straight line, which is one long step."""
-    model = preferring(40.0)
-    flow = sparse_flow(model, BAGS)
-    there = Parameters(model.embeddings, flow.query, model.head)
-    ending, times = flow_end(model, BAGS, flow), {"from_log_time": 34.0}
-    end = reduced_flow(there, BAGS, ending, **times, until_log_time=600.0)
-    assert FlowStatus(int(end.status)) is FlowStatus.TIES_DISTURBED
-    share = jnp.exp(end.query[1] - end.query[0])
-    assert share == pytest.approx(RETURNED, rel=1e-2)
-    assert end.log_time == pytest.approx(returns_at(40.0), rel=1e-3)
-
-
-def pairs_of(strengths, log_pulls):
-    """Word 0 against each of the others, from where they are."""
-    words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
-    losers = np.arange(1, 4)
-    sign, log_pull = np.array(strengths), np.array(log_pulls)
-    return module.Pairs(words, 0 * losers, losers, sign, log_pull, log_pull)
-
-
-@pytest.mark.parametrize("log_time", [-2.0, 0.3, 4.0])
-def test_the_jacobian_along_the_curve_is_that_of_its_motion(log_time):
-    pairs, place = pairs_of([1, 1, -1], [0.0, -0.5, -1.0]), np.array([0.3, -0.2])
-
-    def motion(at):
-        found = module.arclength_field(pairs, at)
-        return np.append(found.speed * found.towards, found.rate)
-
-    place = np.append(place, log_time)
-    assert np.linalg.norm(motion(place)) == pytest.approx(1.0)
-    step = 1e-5 * np.eye(3)
-    wanted = [(motion(place + h) - motion(place - h)) / 2e-5 for h in step]
-    found = module.arclength_jacobian(pairs, place, 1e6)
-    np.testing.assert_allclose(found, np.transpose(wanted), atol=1e-9)
-
-
 def test_a_step_is_half_of_what_an_unseen_pull_takes_to_be_seen():
     """Words 1 and 2 hold the line, p_mm = (1, 0); word 3, with a margin of ½, gains
     e^{1/2} a unit of s, and there are √2 units of length in one."""
-    pairs = pairs_of([1, 1, -1], np.log([0.5, 0.5, 1e-30]))
-    place = np.zeros(3)
-    bound = np.log(module.SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
-    assert module.max_step(pairs, place) == pytest.approx(bound / 2)
-    # Nothing is hidden where all pull alike.
-    alike = pairs._replace(sign=np.ones(3))
-    assert module.max_step(alike, place) == np.inf
+    words = np.vstack([np.zeros(2), -np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 0.3]])])
+    losers, log_pull = np.arange(1, 4), np.log([0.5, 0.5, 1e-30])
+    sign = np.array([1, 1, -1])
+    pairs = Pairs(words, 0 * losers, losers, sign, log_pull, log_pull)
+    bound = np.log(SEEN / (1e-30 * pairs.longest)) / 0.5 * np.sqrt(2)
+    assert max_step(pairs, np.zeros(3)) == pytest.approx(bound / 2)
 
 
 @pytest.mark.parametrize("bags", [BAGS, TWO_AGAINST_ONE])
@@ -279,16 +231,3 @@ def test_words_rest_only_where_no_score_is_off_by_the_tolerance():
     unproved = ending.rest._replace(stiffness=0.0)
     assert not rest(0.0, ending._replace(rest=unproved))
     assert rest(1.0, ending._replace(rest=None))
-
-
-@pytest.mark.parametrize("begun", [0.0, 3.0, 50.0])
-def test_log_times_of_a_later_stage_count_from_its_beginning(begun):
-    """t = t_0 + t′ for times themselves, so no sum of log-times."""
-    local = np.array([0.0, 0.1, 1.0, 5.0])
-    total = np.array([_total(begun, x) for x in local])
-    if begun < 30:
-        np.testing.assert_allclose(np.expm1(total), np.expm1(begun) + np.expm1(local))
-    assert total[0] == begun and (np.diff(total) >= 0).all()
-    far = begun + np.array([0.5, 1.0, 40.0])
-    there = [_total(begun, x) for x in _since(begun, far)]
-    np.testing.assert_allclose(there, far, rtol=1e-12)

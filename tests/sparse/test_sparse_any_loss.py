@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from jaxselect.checks import BadInput
 from jaxselect.data import sparse
-from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL, Bounds
+from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.model.attention import empirical_risk, negative_gradient
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.sparse_objective import risk_and_score_descent
@@ -21,8 +20,6 @@ from jaxselect.sparse.bags import RaggedBags, curvature, descent
 from jaxselect.sparse.bags import risk as host_risk
 from jaxselect.sparse.end import End, flow_end
 from jaxselect.sparse.flow import sparse_flow
-from jaxselect.sparse.rest import certified_minimum
-from tests.sparse.few_words import change_at
 from tests.sparse.problems import SELECTED, TIED, problem
 from tests.tolerances import assert_close
 
@@ -71,35 +68,6 @@ def test_ties_are_proved_by_bounds_on_a_ball():
         ends[loss] = flow_end(model, corpus, sparse_flow(model, corpus))
         assert ends[loss].tied.size
     assert ends[POLYNOMIAL].status == ends[EXPONENTIAL].status == End.TIED
-
-
-def test_the_bound_of_third_derivatives_holds_with_other_bounds():
-    """Two tokens at ± scale: y f = value tanh(scale p), at centres and on the ball."""
-
-    def risk(p, value):
-        return POLYNOMIAL.value(value * jnp.tanh(p))
-
-    third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk))), (0, None)))
-    for value in (1.5, -0.4, -9.0, 20.0):
-        given = RaggedBags(
-            csr_array([[1.0, 1.0]]),
-            np.array([np.sign(value)]),
-            np.array([[1.0], [-1.0]]),
-            np.array([abs(value), -abs(value)]),
-            1,
-            POLYNOMIAL,
-        )
-        for centre in np.linspace(-3.0, 3.0, 25):
-            form, ball = change_at(given, np.array([centre]))
-            inside = centre + ball * np.linspace(-1.0, 1.0, 9)
-            assert np.abs(third(inside, value)).max() <= form[0, 0]
-    assert not certified_minimum(replace(given, loss=EXPONENTIAL), np.zeros(1)).proved
-    # At a margin below zero the bounds are those that hold everywhere.
-    twice = replace(POLYNOMIAL, bounds=Bounds(*(2 * x for x in POLYNOMIAL.bounds)))
-    low = np.array([-3.0])
-    form, _ = change_at(given, low)
-    double, _ = change_at(replace(given, loss=twice), low)
-    assert np.all(form < double) and np.all(double <= 2 * form)
 
 
 def test_weights_of_sequences_are_refused():

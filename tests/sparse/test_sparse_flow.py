@@ -17,7 +17,6 @@ from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
 from jaxselect.sparse.flow import LOOK_BACK, BdfSettings, sparse_flow, trajectory
-from tests.sparse.problems import followed as followed_to_end
 from tests.sparse.problems import problem
 from tests.tolerances import assert_close
 
@@ -92,14 +91,6 @@ def test_times_behind_the_end_are_infinite():
     np.testing.assert_array_equal(flow.earlier_query, model.query)
 
 
-def test_no_time_leaves_p_where_it_is():
-    model, _, corpus = problem(1)
-    flow = sparse_flow(model, corpus, until_log_time=0.0, path_log_times=TIMES[:2])
-    assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
-    np.testing.assert_array_equal(flow.query, model.query)
-    np.testing.assert_array_equal(flow.path_log_times, [0.0, np.inf])
-
-
 def relabelled(model, counts, labels):
     order = np.roll(np.arange(len(model.embeddings)), 3)
     moved = Parameters(model.embeddings[order], model.query, model.head)
@@ -170,15 +161,6 @@ def test_p_moves_alike_however_long_its_part_outside_that_span():
     assert np.abs(flow.query - far.query - moved).max() <= bound
 
 
-def test_watch_sees_every_step_to_the_end():
-    model, _, corpus = problem(1)
-    seen = []
-    flow = sparse_flow(model, corpus, until_log_time=2.0, callback=seen.append)
-    assert len(seen) == flow.num_steps and np.all(np.diff(seen) > 0)
-    assert seen[0] > 0 and seen[-1] == flow.log_time
-    assert flow.num_curvatures < flow.num_steps < flow.num_fields
-
-
 def test_out_of_steps_is_said_and_holds_the_last_point():
     model, _, corpus = problem(1)
     flow = sparse_flow(
@@ -193,13 +175,6 @@ def test_out_of_steps_is_said_and_holds_the_last_point():
     assert not np.isfinite(flow.earlier_query).any()
     np.testing.assert_array_equal(np.isfinite(flow.path_log_times), [1, 0])
     assert np.isfinite(flow.query).all()
-
-
-def test_scores_too_far_apart_for_one_shift_are_followed():
-    """From 1277 on the sparse objective knows no number; every bag knows its own."""
-    flow = followed_to_end(3, 2)
-    assert FlowStatus(flow.status.item()) is FlowStatus.REACHED
-    assert np.ptp(problem(3, 2)[0].embeddings @ flow.query) > 1278
 
 
 REFUSED = {

@@ -5,13 +5,12 @@ Source: mathematics, section 7c.
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.sparse import end as module
 from jaxselect.sparse.end import competing_pairs, least_distance, sparse_max_margin
-from tests.margin.pair_problems import solve_each
+from tests.margin.pair_problems import separable, solve_each
 from tests.tolerances import assert_close
 
 WORDS, DIM, BAGS = 8, 6, 6
@@ -96,40 +95,6 @@ def test_is_the_dense_solution(dense, seed):
         assert_close(duals, dense.duals[seed], worse=1000)
 
 
-def test_most_of_these_problems_have_one_set_of_duals(dense):
-    """Else the comparison above would compare nothing."""
-    single = [
-        np.linalg.matrix_rank((problem[0][:, None] - problem[0][None, :])[mask])
-        == mask.sum()
-        for problem, mask in zip(PLANTED, dense.active, strict=True)
-    ]
-    assert np.mean(single) > 0.8
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_optimality_is_recomputed_pair_by_pair(seed):
-    """Every pair of every bag has its margin; p = Σ λ D of pairs that have no more."""
-    embeddings, counts, selected = PLANTED[seed]
-    found = solved(PLANTED[seed])
-    margins = {
-        pair: (embeddings[pair[0]] - embeddings[pair[1]]) @ found.direction
-        for pair in by_hand(counts, selected)
-    }
-    assert found.pairs == len(margins)
-    assert min(margins.values()) >= 1 - 1e-10
-    assert found.infeasibility == pytest.approx(
-        max(0.0, 1 - min(margins.values())), abs=1e-12
-    )
-    assert (found.duals > 0).all()
-    carried = np.zeros(DIM)
-    for winner, loser, dual in zip(
-        found.winners, found.losers, found.duals, strict=True
-    ):
-        assert margins[winner, loser] == pytest.approx(1, abs=1e-9)
-        carried += dual * (embeddings[winner] - embeddings[loser])
-    assert_close(carried, found.direction, worse=100)
-
-
 @pytest.mark.parametrize("seed", [0, 5, 11])
 def test_the_guess_decides_nothing(seed, monkeypatch):
     """Even with one pair more a round, so that the order of pairs is the guess's."""
@@ -146,18 +111,6 @@ def test_the_guess_decides_nothing(seed, monkeypatch):
         found = solved(PLANTED[seed], guess)
         assert found.status is MaxMarginStatus.SOLVED
         assert_close(found.direction, wanted.direction, worse=100)
-
-
-def separable(rows):
-    """Whether a linear program finds p with D p ≥ 1."""
-    found = linprog(
-        np.zeros(rows.shape[1]),
-        A_ub=-rows,
-        b_ub=-np.ones(len(rows)),
-        bounds=(None, None),
-    )
-    assert found.status in (0, 2)
-    return found.status == 0
 
 
 def test_infeasible_is_what_a_linear_program_calls_so():
@@ -212,22 +165,6 @@ def test_longer_words_make_p_shorter_and_nothing_else(scale):
         assert found.duals.sum() * scale**2 == pytest.approx(wanted.duals.sum())
 
 
-def test_words_selected_together_stand_for_one_another():
-    """A bag keeps two words of one embedding: either of them may be the winner."""
-    embeddings, counts, selected = PLANTED[0]
-    best = counts.indices[np.flatnonzero(selected)[0]]
-    twin = np.vstack([embeddings, embeddings[best]])
-    table = np.hstack([counts.toarray(), counts.toarray()[:, [best]]])
-    wider = csr_array(table)
-    row = np.repeat(np.arange(BAGS), np.diff(wider.indptr))
-    chosen = np.zeros_like(table, bool)
-    old = np.repeat(np.arange(BAGS), np.diff(counts.indptr))
-    chosen[old, counts.indices] = selected
-    chosen[:, -1] = chosen[:, best]
-    found = solved((twin, wider, chosen[row, wider.indices]))
-    assert_close(found.direction, solved(PLANTED[0]).direction, worse=100)
-
-
 def test_without_a_loser_there_is_nothing_to_solve():
     embeddings, counts, selected = PLANTED[0]
     found = solved((embeddings, counts, np.ones_like(selected)))
@@ -268,37 +205,3 @@ def test_a_narrow_margin_is_no_contradiction(narrow):
     assert p[1] * narrow == pytest.approx(1, rel=1e-15 / narrow**2)
     assert abs(p[0]) <= 1e-15 / narrow**2 * p[1]
     assert duals.sum() == pytest.approx(p @ p, rel=1e-15 / narrow**2)
-
-
-def test_least_distance_has_the_closed_form_of_two_pairs():
-    """Both active where each is less than the other: p = Dᵀ(DDᵀ)⁻¹ 1; else one."""
-    rows = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
-    p, duals = least_distance(rows)
-    wanted = np.linalg.solve(rows @ rows.T, np.ones(2))
-    assert (wanted > 0).all()
-    assert_close(duals, wanted)
-    assert_close(p, wanted @ rows)
-    p, duals = least_distance(np.array([[0.5, 0.0, 0.0], [1.0, 0.1, 0.0]]))
-    assert_close(p, [2.0, 0.0, 0.0])
-    assert_close(duals, [4.0, 0.0])
-
-
-def test_infeasible_comes_with_what_proves_it():
-    """Word 1 must beat 0 and 2, and half-way between them it lies."""
-    bags = csr_array([[1.0, 1.0, 1.0]])
-    tokens = np.array([[0.0, 1.0], [0.5, 1.0], [1.0, 1.0]])
-    found = sparse_max_margin(tokens, bags, np.array([False, True, False]), np.ones(2))
-    assert found.status is MaxMarginStatus.INFEASIBLE
-    rows = tokens[found.winners] - tokens[found.losers]
-    assert (found.duals >= 0).all() and found.duals.sum() == pytest.approx(1)
-    assert np.linalg.norm(found.duals @ rows) < 1e-12
-
-
-def test_a_solver_that_gives_up_claims_nothing(monkeypatch):
-    def gives_up(*_, **__):
-        raise RuntimeError("Maximum number of iterations reached.")
-
-    monkeypatch.setattr("jaxselect.sparse.end.nnls", gives_up)
-    bags = csr_array([[1.0, 1.0]])
-    found = sparse_max_margin(np.eye(2), bags, np.array([True, False]), np.ones(2))
-    assert found.status is MaxMarginStatus.NOT_CONVERGED

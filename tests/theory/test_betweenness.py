@@ -4,7 +4,7 @@ Source: mathematics, sections 3j and 3l.
 """
 
 from functools import partial
-from itertools import combinations, permutations
+from itertools import combinations
 
 import hypothesis.strategies as st
 import jax
@@ -209,50 +209,3 @@ def test_a_negative_pair_that_is_a_bridge_is_held_by_nothing():
     rows, duals = signed_graph(1, 0)
     bridge = jnp.zeros((5, 5)).at[:4, :4].set(duals[:4, :4]).at[1, 4].set(-1e-3)
     assert np.isinf(LOAD(rows, bridge)) and LOAD(rows, duals) == 0
-
-
-def lines_without_drift(bags, labels, values, order):
-    """Whether a line p = x τ + ρ of orthonormal tokens keeps the selection of an order.
-
-    x = Σ λ_k D_k with λ_k of the sign of c_k and D_kᵀx = 1 on linearly independent
-    pairs, and ≥ 1 on all: every such x is found on some of these pairs.
-    """
-    rank = {token: place for place, token in enumerate(order)}
-    winners = [min(bag, key=rank.get) for bag in bags]
-    strength = {}
-    for bag, label, winner in zip(bags, labels, winners, strict=True):
-        for loser in set(bag) - {winner}:
-            # Longer sequences are rarer; labels of a pair may differ.
-            pull = 0.5 ** len(bag) * label * (values[winner] - values[loser])
-            pull /= 1 + np.exp(label * values[winner])
-            strength[winner, loser] = strength.get((winner, loser), 0.0) + pull
-    pairs = list(strength)
-    rows = np.zeros((len(pairs), len(values)))
-    for row, (winner, loser) in zip(rows, pairs, strict=True):
-        row[winner], row[loser] = 1, -1
-    sign = np.sign(list(strength.values()))
-    for number in range(1, len(values)):
-        for chosen in map(list, combinations(range(len(pairs)), number)):
-            part = rows[chosen]
-            if np.linalg.matrix_rank(part) < number:
-                continue
-            dual = np.linalg.solve(part @ part.T, np.ones(number))
-            if (dual * sign[chosen] > 0).all() and (rows @ part.T @ dual > 0.999).all():
-                return True
-    return False
-
-
-def rich(depth):
-    """Every set of deciding tokens, with labels + − + …, and one irrelevant token."""
-    bags = [some for n in range(depth) for some in combinations(range(depth), n + 1)]
-    return [(*bag, depth) for bag in bags], [1 - 2 * (bag[0] % 2) for bag in bags]
-
-
-def test_no_line_at_all_keeps_another_selection_than_the_list_without_drift():
-    values = np.array([0.5, -0.6, 0.2, 0.05])
-    orders = list(permutations(range(4)))
-    held = [lines_without_drift(*rich(3), values, order) for order in orders]
-    assert [orders[place] for place in np.flatnonzero(held)] == [(0, 1, 2, 3)]
-    # Without a lead the theorem is silent, and another list has a line.
-    values = np.array([0.05, -0.01, 0.02, -0.06, 0.0])
-    assert lines_without_drift(*rich(4), values, (0, 2, 3, 1, 4))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from jaxselect.theory import phases
-from tests.tolerances import assert_close
 
 
 @jax.jit
@@ -62,23 +61,3 @@ def test_a_band_is_found_however_narrow(width):
         np.testing.assert_allclose(band_of(1.0, place, width), wanted, rtol=1e-7)
         empty = band_of(-1.0, place, width)
         np.testing.assert_array_equal(empty, [np.inf, -np.inf])
-
-
-def test_a_kink_does_not_stop_the_search():
-    """Almost zero on one side, steep on the other."""
-
-    def condition(x):
-        return jnp.where(x < 0.31, 1e-9 * (x - 0.31), 1e9 * (x - 0.31))
-
-    found = phases._edges(condition, jnp.array([0.0, 1.0]))
-    np.testing.assert_allclose(found[0], 0.31, rtol=1e-4)
-
-
-def test_both_edges_have_the_derivatives_of_the_implicit_function():
-    """x = 3 ± √a: ± 1/(2√a), forwards and backwards."""
-
-    def edges(a):
-        return phases._edges(lambda x: a - (x - 3.0) ** 2, jnp.array([0.0, 10.0]))
-
-    for derivative in (jax.jacfwd, jax.jacrev):
-        assert_close(jax.jit(derivative(edges))(4.0), np.array([-0.25, 0.25]), 10.0)

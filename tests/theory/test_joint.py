@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus, empirical_risk
-from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.step import embedding_step
+from jaxselect.model.parameters import Parameters
 from jaxselect.theory.joint import exact_family, exact_family_flow, late_law
 
 SUBSETS = {
@@ -246,55 +244,3 @@ def test_a_fixed_p_that_leans_on_v_holds_one_class_back():
     constant = 2 * IRRELEVANT * lean / (N + 2 * IRRELEVANT)
     off = np.exp(seen[2]) * np.asarray(PATH)
     np.testing.assert_allclose(off[-2:], constant, rtol=0.03)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rates", "begins"),
-    [((1.0, 1.0, 1.0), 3e2), ((100.0, 1.0, 1.0), 1e4), ((0.01, 1.0, 1.0), 1e4)],
-    ids=str,
-)
-def test_the_law_holds_on_draws_and_from_when_on(rates, begins):
-    """Eight draws of the family at d = 10², 10⁴, 10⁶: 1 − q, β and |v|² to 5 %.
-
-    From log t = 300 on at η = 1, from 10⁴ on at η = 0.01 and 100, where the start is
-    kept for longer.
-    """
-    times = jnp.array([1e2, 3e2, 1e3, 1e4, 1e5, 1e6])
-    shape = {"relevant": 2, "irrelevant": 4, "length": 4}
-
-    def one(seed, dim):
-        corpus_key, key = jax.random.split(jax.random.key(seed))
-        corpus = assumption_one(corpus_key, sequences=64, **shape)
-        start = gaussian_reduced(key, vocabulary=8, dim=dim)
-        flow = joint_flow(
-            embedding_step(start, corpus, 4.0 * 2 * 4),
-            corpus,
-            rates=LearningRates(*rates),
-            until_log_time=times[-1],
-            path_log_times=times,
-        )
-
-        def look(embeddings, query, head):
-            attention = attend_corpus(embeddings @ query, embeddings @ head, corpus)
-            rival = (corpus.tokens >= 4) & (corpus.counts > 0)
-            off = jnp.where(rival, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-            values = (embeddings @ head)[:4] * jnp.array([1.0, 1.0, -1.0, -1.0])
-            return jnp.stack([off.mean(), values.mean(), head @ head])
-
-        seen = jax.vmap(look)(flow.path_embeddings, flow.path_query, flow.path_head)
-        return flow.status, seen
-
-    over_draws = jax.jit(jax.vmap(one, (0, None)))
-    problem = exact_family(**shape, rates=rates, alignment=1.0)
-    law = late_law(problem, times)
-    wanted = jnp.stack([jnp.exp(law.log_weight), law.value, law.head_square], axis=1)
-    for dim in (1e2, 1e4, 1e6):
-        status, seen = over_draws(jnp.arange(8), dim)
-        assert (status == FlowStatus.REACHED).all()
-        ratio = np.asarray(seen / wanted[None])
-        late = np.asarray(times) >= begins
-        # At d = 10² single draws differ by more; the mean of eight does not.
-        np.testing.assert_allclose(ratio[:, late].mean(axis=0), 1.0, atol=0.05)
-        if dim > 1e2:
-            np.testing.assert_allclose(ratio[:, -1], 1.0, atol=0.03)

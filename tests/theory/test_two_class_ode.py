@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 from scipy.special import log_expit, logsumexp
 
 from jaxselect.theory import two_classes as module
@@ -124,31 +123,3 @@ def test_pulls_in_logarithms_are_pulls():
     far = log_pull(jnp.array([-1e4, 1e4]), gamma)
     least = np.log(gamma / 2) - 1e4 + np.array([-np.log(2), log_expit(-gamma)])
     assert_close(far, least)
-
-
-def test_a_mean_exponential_has_its_digits_and_its_slope_everywhere():
-    """∫₀¹ e^{xt} dt and its derivative ∫₀¹ t e^{xt} dt, also at zero."""
-    rate = jnp.array([-3.0, -1e-3, -1e-5, -1e-8, 0.0, 1e-8, 1e-5, 1e-3, 3.0])
-    node, weight = np.polynomial.legendre.leggauss(20)
-    node, weight = 0.5 + 0.5 * node, 0.5 * weight
-    power = weight * np.exp(np.asarray(rate)[:, None] * node)
-    assert_close(jax.vmap(module._mean_exp)(rate), power.sum(axis=1))
-    # Between the two forms a derivative loses half of its digits.
-    slope = jax.vmap(jax.grad(module._mean_exp))(rate)
-    np.testing.assert_allclose(slope, power @ node, rtol=1e-5)
-
-
-@pytest.mark.parametrize("slope", [-1e4, -30.0, -1.0, -0.05, -0.01, -1e-3, 0.0])
-def test_a_step_of_a_linear_equation_is_exact(slope):
-    """Also onto the moving balance −(turn + drift Σ)/slope of a stiff one."""
-    length, turn, drift = 0.5, 0.3, 2.0
-    found = solve_ivp(
-        lambda x, y: turn + slope * y + drift * (x - 0.5 * length),
-        (0.0, length),
-        [0.0],
-        "Radau",
-        rtol=1e-9,
-        atol=1e-12,
-    )
-    step = module._linear(*map(jnp.asarray, (length, turn, slope, drift)))
-    np.testing.assert_allclose(step, found.y[0, -1], rtol=1e-6)

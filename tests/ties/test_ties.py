@@ -341,22 +341,6 @@ def test_a_bag_of_weight_zero_is_not_there():
     np.testing.assert_allclose(*forces, rtol=1e-9)
 
 
-def test_lanes_in_step_are_lanes_one_by_one():
-    models = [problem(seed)[0] for seed in range(3)]
-    bags = problem()[1]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-
-    def lane(model):
-        ties = ties_of(attention(model, bags), chosen(model, bags))
-        return ties.point, ties.proved
-
-    points, proved = jax.jit(jax.vmap(lane))(stacked)
-    for place, model in enumerate(models):
-        alone = find(model, bags)
-        np.testing.assert_allclose(points[place], alone.point, rtol=1e-9)
-        assert proved[place] == alone.proved
-
-
 def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     """By the rest of the whole bags, where the push is at what is allowed."""
     model, bags = problem()

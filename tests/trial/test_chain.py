@@ -285,24 +285,6 @@ def test_the_inactive_bound_is_what_they_still_have_to_give():
         assert 1 - 1e-9 < measured / (longest * wanted) < 1.05
 
 
-def test_a_pair_below_its_margin_has_no_bound():
-    """A competing pair that is neither active nor above one never fades."""
-    parameters, corpus = problem(*CASES[1])
-    _, found = chain(parameters, corpus)
-    at = found.ending.late.query_at(60.0), jnp.array(60.0)
-    assert jnp.isfinite(inactive_bound(parameters, corpus, found.ending, *at))
-    active = np.argwhere(np.asarray(found.ending.margin.active))[0]
-    fewer = eqx.tree_at(
-        lambda end: (end.margin.active, end.margin.direction),
-        found.ending,
-        (
-            found.ending.margin.active.at[tuple(active)].set(False),
-            (1 - 1e-12) * found.ending.margin.direction,
-        ),
-    )
-    assert jnp.isinf(inactive_bound(parameters, corpus, fewer, *at))
-
-
 def test_a_flow_must_stand_in_the_basin_of_its_offset():
     """The bound holds while distance and displacement fit into the basin."""
     parameters, corpus = problem(*CASES[1])
@@ -316,19 +298,6 @@ def test_a_flow_must_stand_in_the_basin_of_its_offset():
         end = eqx.tree_at(lambda end: end.late.basin, found.ending, basin)
         bound = inactive_bound(parameters, corpus, end, query, log_time)
         assert jnp.isfinite(bound) == finite
-
-
-def test_what_the_pair_sum_leaves_out_counts_early():
-    """At log t = 5 the weights of losing tokens are not small: no bound at all."""
-    parameters, corpus = problem(*CASES[1])
-    _, found = chain(parameters, corpus)
-    late, end = found.ending.late, found.ending
-    early, later = (
-        inactive_bound(parameters, corpus, end, late.query_at(s), jnp.array(s))
-        for s in (1.0, 60.0)
-    )
-    assert jnp.isinf(early) or early > 1e-3
-    assert jnp.isfinite(later)
 
 
 def test_a_number_that_is_not_finite_is_a_failed_trial():

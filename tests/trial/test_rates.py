@@ -13,7 +13,6 @@ import pytest
 from jaxselect.convergence import (
     REAL_RATES,
     RateSettings,
-    _nan_where,
     final_loss,
     log_time_to_error,
     norm_to_error,
@@ -339,45 +338,6 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
     # Without the drift token 3 does no harm.
     assert stays[1] == (LimitStatus.PREDICTED, FlowStatus.REACHED)
     assert np.isfinite(stays[0]).all()
-
-
-def test_a_void_number_voids_no_gradient_but_its_own():
-    def both(x):
-        return _nan_where(x < 0, x**2), x**3
-
-    no, one = jnp.zeros(()), jnp.ones(())
-    for x, own in ((-2 * one, jnp.nan), (3 * one, 6.0)):
-        values, slopes = jax.jvp(both, (x,), (one,))
-        assert jnp.isnan(values[0]) == (x < 0) and values[1] == x**3
-        back = jax.vjp(both, x)[1]
-        for side in (slopes[1], back((no, one))[0]):
-            np.testing.assert_allclose(side, 3 * x**2)
-        for side in (slopes[0], back((one, no))[0]):
-            np.testing.assert_allclose(side, own)
-    batch = jax.vmap(jax.grad(lambda x: both(x)[1]))(jnp.array([-2.0, 3.0]))
-    np.testing.assert_allclose(batch, [12.0, 27.0])
-
-
-@pytest.mark.slow
-def test_a_batch_over_seeds_is_its_lanes():
-    """Rates and their gradients, under vmap and one by one.
-
-    Rounding decides on the lengths of late steps, which move a gradient by some
-    hundredths of the flow's tolerance: a tight one leaves only rounding.
-    """
-
-    def study(seed):
-        before, corpus, *_ = drawn(seed)
-        run = lambda x: rates(before, corpus, x, settings=TIGHT)  # noqa: E731
-        slope = jax.grad(lambda x: run(x).selection_log_time)(60.0)
-        found = run(60.0)
-        return slope, *(getattr(found, name) for name in REAL_RATES)
-
-    seeds = jnp.arange(3)
-    lane = jax.jit(study)
-    alone = jnp.array([lane(seed) for seed in seeds])
-    batch = jnp.stack(jax.jit(jax.vmap(study))(seeds), axis=1)
-    np.testing.assert_allclose(batch, alone, rtol=1e-8)
 
 
 @pytest.mark.slow

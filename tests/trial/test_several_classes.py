@@ -1,6 +1,6 @@
-"""K classes: flow, limit, certificate and trial, against a literal model and K = 2.
+"""K classes and other losses: from flow to trial, against a literal model and K = 2.
 
-Source: mathematics, section 1c.
+Source: mathematics, sections 1b and 1c.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ import pytest
 
 from jaxselect.convergence import final_loss
 from jaxselect.data.corpus import from_bags
-from jaxselect.data.loss import EXPONENTIAL
+from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import cls_flow, excess_loss
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
@@ -83,30 +83,39 @@ def test_the_worst_class_decides():
     assert found.status == TrialStatus.PARTIAL
 
 
-def literal_bags():
-    return [
-        [(t, c) for t, c in zip(*row, strict=True) if c]
-        for row in zip(TOKENS, COUNTS, strict=True)
-    ]
+def heavy_tails():
+    """A loss of heavy tails; a sequence of weight zero would pull token 1 back."""
+    tokens = [[0, 2, 3], [0, 3, 4], [1, 2, 4], [1, 2, 3], [1, 0, 2]]
+    counts = [[1, 2, 1], [2, 1, 1], [1, 1, 3], [1, 1, 1], [1, 1, 0]]
+    weights, values = [0.1, 0.4, 0.3, 0.2, 0.0], [1.5, -0.8, 0.1, -0.2, 0.05, 0.0]
+    bags = from_bags(
+        *(tokens, counts, [1, 1, -1, -1, 1]),
+        vocabulary=6,
+        weights=weights,
+        loss=POLYNOMIAL,
+    )
+    return draw(3, np.array(values)), bags
 
 
-def test_three_classes_end_on_the_predicted_line():
-    rows, query, head = draw(0)
-    corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS)
-    found, right, left, difference = run(Parameters(rows, query, head), corpus)
+def three_classes():
+    return draw(0), from_bags(
+        TOKENS, COUNTS, LABELS, vocabulary=6, classes=3, weights=WEIGHTS
+    )
+
+
+@pytest.mark.parametrize("made", [three_classes, heavy_tails])
+def test_a_run_ends_on_the_line_of_the_literal_model(made):
+    start, corpus = made()
+    found, right, left, difference = run(Parameters(*start), corpus)
     late = found.ending.late
     assert found.status == TrialStatus.SELECTED_ALL
-    assert late.status == LimitStatus.PREDICTED and late.history_dim == 0
-    assert found.coverage.tolist() == [1.0, 1.0, 1.0]
-    assert np.isnan(found.positive) and np.isnan(found.negative)
-    assert right == 1.0
-    there = follow(
-        *map(np.asarray, (rows, query, head)),
-        literal_bags(),
-        LABELS,
-        until=LATE,
-        weights=WEIGHTS,
-    )
+    assert late.status == LimitStatus.PREDICTED
+    if made is three_classes:
+        assert late.history_dim == 0 and right == 1.0
+        assert found.coverage.tolist() == [1.0, 1.0, 1.0]
+        assert np.isnan(found.positive) and np.isnan(found.negative)
+    name = corpus.loss.name
+    there = follow(*map(np.asarray, start), corpus, until=LATE, name=name)
     np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
     # The loss still to go, where subtraction leaves it ten digits.
     np.testing.assert_allclose(left, difference, rtol=1e-9)

@@ -72,19 +72,12 @@ def literal(grid, name):
     numbers = {axis: grid.values[axis][CELL.get(axis, -1)] for axis in grid.traced}
     before, after, corpus, _ = start(grid, shape, *numbers.values())
     tau = numbers.get("tau", 1.0)
-    bags = [
-        [(token, count) for token, count in zip(*bag, strict=True) if count]
-        for bag in zip(
-            np.asarray(corpus.tokens), np.asarray(corpus.counts), strict=True
-        )
-    ]
     # With a temperature scores are ϑ E p, and p is that of the model itself.
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
     early, late = (
         literal_cls.follow(
-            *(rows, np.asarray(before.query), head, bags, np.asarray(corpus.labels)),
+            *(rows, np.asarray(before.query), head, corpus),
             until=until,
-            weights=None if corpus.weights is None else np.asarray(corpus.weights),
             name=LOSSES.get(name, "logistic"),
         )
         for until in (EARLY, LATE)
