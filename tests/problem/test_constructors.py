@@ -376,7 +376,8 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     problem = dataclasses.replace(problem, corpus=corpus)
     listed = jax.jit(solve)(problem)
     monkeypatch.setattr(pairs, "SMALL", 10**6)
-    anew = partial(stages._solve.__wrapped__, settings=FlowSettings())
+    settings = {"stages": stages.STAGES, "settings": FlowSettings()}
+    anew = partial(stages._solve.__wrapped__, point=None, **settings)
     masked = jax.jit(anew)(problem, jnp.asarray(1e4))
     one, other = (found.certificate.ending.pairs for found in (listed, masked))
     assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
