@@ -39,6 +39,11 @@ def model(corpus):
     return parameters.gaussian(jax.random.key(3), vocabulary=corpus.vocabulary, dim=16)
 
 
+def turned(corpus):
+    """The same sequences with the other labels."""
+    return sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
+
+
 def run(model, corpus, optimiser, schedule, **options):
     begun = descent.initial_state(model, optimiser, schedule)
     return descent.train(begun, corpus, optimiser, schedule, **options)
@@ -144,7 +149,7 @@ def test_every_epoch_deals_each_sequence_once():
 
 def test_early_stopping_keeps_the_best_parameters(model, corpus):
     """Validation labels are turned round, so that learning makes it worse."""
-    against = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
+    against = turned(corpus)
     schedule = descent.Schedule(steps=500, patience=3)
     optimiser = optax.sgd(5.0)
     state, status = run(model, corpus, optimiser, schedule, validation=against)
@@ -167,19 +172,6 @@ def test_equal_validation_accuracies_stop_on_time(model, corpus):
     jax.tree.map(np.testing.assert_array_equal, state.best, model)
 
 
-def test_the_training_labels_do_not_choose_the_best_step(model, corpus):
-    """With nothing to learn from them, what is best is what validation says alone."""
-    lone = sparse.from_corpus(
-        padded.from_sequences([[3], [5]], [1, -1], vocabulary=corpus.vocabulary)
-    )
-    schedule = descent.Schedule(steps=40, trained=("query",))
-    turned = sparse.SparseCorpus(corpus.by_sequence, corpus.by_token, -corpus.labels)
-    for data in (corpus, turned):
-        state, _ = run(model, data, optax.sgd(5.0), schedule, validation=lone)
-        assert int(state.best_step) == 0
-        assert_close(state.best_accuracy, evaluate(model, lone).accuracy)
-
-
 OTHER_RUNS = {
     "seed of the minibatches": lambda run: run | {"key": jax.random.key(6)},
     "schedule": lambda run: run | {"schedule": descent.Schedule(steps=40, batch=15)},
@@ -188,14 +180,7 @@ OTHER_RUNS = {
     "seed of the model": lambda run: (
         run | {"model": parameters.gaussian(jax.random.key(4), vocabulary=20, dim=16)}
     ),
-    "labels": lambda run: (
-        run
-        | {
-            "corpus": sparse.SparseCorpus(
-                run["corpus"].by_sequence, run["corpus"].by_token, -run["corpus"].labels
-            )
-        }
-    ),
+    "labels": lambda run: run | {"corpus": turned(run["corpus"])},
     "validation": lambda run: run | {"validation": run["corpus"]},
 }
 
@@ -258,22 +243,3 @@ def test_history_records_what_the_report_saw(model, corpus, dense):
     assert [row[0] for row in rows] == [0, 10, 20, 25]
     assert_close(state.history[:4, 0], [0, 10, 20, 25])
     assert_close(state.history[3, 1], objective.empirical_risk(state.parameters, dense))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"steps": 0}, "steps 0: wanted"),
-        ({"steps": 5, "batch": 0}, "batch 0: wanted"),
-        ({"steps": 5, "trained": ("keys",)}, "keys"),
-        ({"steps": 5, "trained": ()}, "one or more"),
-    ],
-)
-def test_impossible_schedules_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        descent.Schedule(**settings)
-
-
-def test_minibatches_need_a_key(model, corpus):
-    with pytest.raises(ValueError, match="key"):
-        run(model, corpus, optax.sgd(1.0), descent.Schedule(steps=5, batch=4))
