@@ -157,25 +157,6 @@ def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
     assert_close(reached(corpus, residual=residual), wanted)
 
 
-def test_change_error_at_small_size_is_the_formula():
-    """d = 8, everything written out; zero where the prediction is the change."""
-    rng = np.random.default_rng(0)
-    before, after = rng.normal(size=(2, 4, 8))
-    heads, predicted = rng.normal(size=(2, 8)), rng.normal(size=(4, 2))
-    left = sum(
-        (after[s, i] - before[s, i] - sum(predicted[s] * heads[:, i])) ** 2
-        for s in range(4)
-        for i in range(8)
-    )
-    states = [
-        {"params": {"embeddings": jnp.asarray(E), "heads": jnp.asarray(heads)}}
-        for E in (before, after, before + predicted @ heads)
-    ]
-    got = change_error(states[0], states[1], jnp.asarray(predicted))
-    assert_close(got, np.sqrt(left / (predicted**2).sum()))
-    assert_close(change_error(states[0], states[2], jnp.asarray(predicted)), 0.0)
-
-
 def test_one_layer_takes_the_step_of_the_base_model():
     corpus = corpus_of("arbitrary")
     base = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=5)
@@ -185,3 +166,16 @@ def test_one_layer_takes_the_step_of_the_base_model():
     wanted = jax.jit(embedding_step.embedding_step)(base, corpus, 7.0)
     assert_close(after["embeddings"], wanted.embeddings)
     assert_close(after["cls"], base.query)
+
+
+def test_change_error_is_the_share_that_is_missing():
+    """With orthonormal heads: E¹ − E⁰ = 3/4 P V leaves a quarter of ‖P‖."""
+    predicted, heads = (
+        jnp.asarray(np.random.default_rng(0).normal(size=(4, 2))),
+        np.eye(2, 8),
+    )
+    before, after = (
+        {"params": {"embeddings": 1.0 + share * predicted @ heads, "heads": heads}}
+        for share in (0.0, 0.75)
+    )
+    assert_close(change_error(before, after, predicted), 0.25)

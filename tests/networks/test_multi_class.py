@@ -8,7 +8,6 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.loss import LOGISTIC
@@ -107,8 +106,3 @@ def test_each_class_picks_its_own_tokens():
         assert got[token].argmax() == token // 2
         assert (got[token] > 0).sum() == 1
     assert np.abs(got[2 * classes :]).max() < 1e-15
-
-
-def test_designs_without_a_formula_are_refused():
-    with pytest.raises(ValueError, match="wanted one head"):
-        predicted_change(BINARY, Design(2, heads=3), 1.0)

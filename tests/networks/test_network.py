@@ -22,7 +22,6 @@ from jaxselect.networks.network import (
     Design,
     Network,
     Tables,
-    count_parameters,
     look_up,
     output,
     start,
@@ -206,37 +205,6 @@ def test_dependence_through_inner_products_only():
     )
 
 
-def test_more_heads_than_dimensions_are_unit_vectors():
-    _, variables = drawn(Design(heads=9))
-    heads = variables["params"]["heads"]
-    assert heads.shape == (9, 7)
-    assert_close(jnp.linalg.norm(heads, axis=1), jnp.ones(9))
-
-
-def test_parameter_counts():
-    _, variables = drawn(Design(2, "separate", activation="relu", heads=3))
-    counts = count_parameters(variables)
-    dim, square = 7, 49
-    wanted = {"embeddings": CORPUS.vocabulary * dim, "cls": dim, "heads": 3 * dim}
-    wanted |= {"hidden": square, "bias": dim}
-    wanted |= {f"{part}_{n}": square for part in ("query", "key") for n in (1, 2)}
-    assert counts == wanted
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"layers": 3}, "layers is 3"),
-        ({"key_query": "both"}, "key_query is 'both'"),
-        ({"activation": "sine"}, "activation is 'sine'"),
-        ({"heads": 0}, "heads 0: wanted"),
-    ],
-)
-def test_an_impossible_design_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Design(**settings)
-
-
 @pytest.mark.parametrize("name", DESIGNS)
 def test_longer_sequences_are_the_same_bag(name):
     """C → kC leaves every output."""
@@ -282,6 +250,7 @@ def test_reduced_start_has_the_law_of_the_start():
         )
     )(keys)
     (here, heads), (there, _) = jax.tree.map(np.asarray, (here, there))
+    assert_close(np.linalg.norm(heads, axis=-1), np.ones((draws, 2)))
     # Uniform on the sphere: no side is preferred.
     assert np.abs(heads.mean(axis=0)).max() < 5 / np.sqrt(12 * draws)
     for moment in (1, 2):

@@ -169,22 +169,6 @@ def test_a_minibatch_holds_different_bags_of_each_stratum():
     assert [len(drawn.labels) for drawn in one] == [1] * len(strata)
 
 
-def test_what_cannot_be_trained_is_refused():
-    network = Network(12, 5)
-    variables = begin(network, jax.random.key(0))
-    strata = stratify(COUNTS, SIGNS)
-    with pytest.raises(ValueError, match="minibatches need a key"):
-        network_training.train(
-            network, variables, strata, optax.sgd(1.0), steps=1, batch=2
-        )
-    with pytest.raises(ValueError, match="wanted some of"):
-        network_training.train(
-            network, variables, strata, optax.sgd(1.0), steps=1, fixed=("value",)
-        )
-    with pytest.raises(ValueError, match="wanted a label for each"):
-        stratify(COUNTS, [1, -1])
-
-
 def test_labels_of_other_classes_are_refused():
     with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
         stratify(COUNTS, np.arange(23) % 3)
