@@ -14,15 +14,13 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model import step as embedding_step
 from jaxselect.model.parameters import gaussian, gaussian_reduced
-from jaxselect.model.selection import importance
 from jaxselect.networks.embedding_step import (
     change_error,
-    network_risk,
     network_step,
     predicted_change,
     two_layer_importance,
 )
-from jaxselect.networks.network import Design, Network, alignments, start
+from jaxselect.networks.network import Design, Network, start
 from tests.exponents import mean_error_exponent
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
@@ -101,43 +99,6 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
     assert signs == {-1.0, 1.0}
     exponent = np.log(errors[1] / errors[0]) / np.log(9)
     assert abs(exponent + 0.5) < 0.1
-
-
-def test_reached_importance_of_positions_that_never_repeat():
-    """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
-    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], vocabulary=4)
-    assert_close(reached(corpus), 2 * importance(corpus))
-
-
-def test_one_trace_serves_seeds_dimensions_and_step_sizes():
-    """A grid under vmap gives what single runs of a two-layer network give."""
-    corpus = corpus_of("assumption one")
-    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
-    blank = begun(network, jax.random.key(0))
-    traces = []
-
-    def trained(seed, dim, eta):
-        traces.append(1)
-        base = gaussian_reduced(
-            jax.random.key(seed), vocabulary=corpus.vocabulary, dim=dim
-        )
-        begin = network_step(network, with_base(blank, base), corpus, eta)
-
-        def descend(variables, _):
-            slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
-            return jax.tree.map(lambda x, g: x - 0.5 * g, variables, slope), None
-
-        end, _ = jax.lax.scan(descend, begin, None, length=5)
-        return alignments(network, end)[1]
-
-    seeds, dims = jnp.array([0, 1, 2]), jnp.array([5.0, 300.0, 1e8])
-    etas = jnp.array([0.1, 10.0, 100.0])
-    together = jax.jit(jax.vmap(trained))(seeds, dims, etas)
-    assert len(traces) == 1 and together.shape == (3, corpus.vocabulary, 1)
-    single = jax.jit(trained)
-    for place in range(3):
-        alone = single(seeds[place], dims[place], etas[place])
-        assert_close(together[place], alone, worse=100)
 
 
 @pytest.mark.parametrize("residual", [True, False])

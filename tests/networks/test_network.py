@@ -27,22 +27,13 @@ from jaxselect.networks.network import (
     start,
     start_reduced,
     tables_of,
-    two_layer_weights,
 )
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
-CORPUS = jax.jit(
-    lambda: several_relevant(
-        jax.random.key(7),
-        sequences=20,
-        length=8,
-        relevant=3,
-        irrelevant=6,
-        per_sequence=3,
-        purity=0.5,
-    )
-)()
+SIZES = {"sequences": 20, "length": 8, "relevant": 3, "irrelevant": 6}
+DRAW = partial(several_relevant, **SIZES, per_sequence=3, purity=0.5)
+CORPUS = jax.jit(DRAW)(jax.random.key(7))
 # Each layer, way to attend, activation and number of heads once.
 DESIGNS = {
     "product": Design(1, "product"),
@@ -181,54 +172,6 @@ def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
         network, variables = drawn(Design(2, choice))
         outputs.append(apply(network, with_base(variables, base), CORPUS))
     assert_close(outputs[0], outputs[1])
-
-
-def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
-    """A bag of one distinct token: h_s = E_s (+ E_s with the residual)."""
-    bag = from_sequences([[2, 2, 2]], [1], vocabulary=CORPUS.vocabulary)
-    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
-    for residual, times in ((False, 1), (True, 2)):
-        network, variables = drawn(Design(2, residual=residual))
-        got = apply(network, with_base(variables, base), bag)[:, 0]
-        assert_close(got, times * jax.jit(attention.outputs)(base, bag))
-
-
-def test_dependence_through_inner_products_only():
-    """A rotation of everything changes no output: also of W, from W = I."""
-    network, variables = drawn(Design(2, "product"))
-    inner = variables["params"]
-    turn = np.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
-    turned = {name: leaf @ turn for name, leaf in inner.items()}
-    turned |= {name: turn.T @ inner[name] @ turn for name in inner if "product" in name}
-    assert_close(
-        apply(network, {"params": turned}, CORPUS), apply(network, variables, CORPUS)
-    )
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_longer_sequences_are_the_same_bag(name):
-    """C → kC leaves every output."""
-    network, variables = drawn(DESIGNS[name])
-    variables = disturbed(variables)
-    longer = type(CORPUS)(
-        CORPUS.tokens, 3 * CORPUS.counts, CORPUS.labels, CORPUS.vocabulary
-    )
-    assert_close(apply(network, variables, longer), apply(network, variables, CORPUS))
-
-
-@pytest.mark.parametrize("residual", [True, False])
-def test_two_layers_weigh_one_or_two_times_in_all(residual):
-    """Σ_r w_r = 1 + ρ, and padding has no weight."""
-    keys = jax.random.split(jax.random.key(0), 2)
-    scores, logits = (
-        jax.random.normal(keys[0], (5,)),
-        jax.random.normal(keys[1], (5, 5)),
-    )
-    counts = jnp.array([3.0, 1.0, 0.0, 2.0, 0.0])
-    weigh = jax.jit(two_layer_weights, static_argnums=3)
-    weights = weigh(scores, logits, counts, residual)
-    assert_close(weights.sum(), 1.0 + residual)
-    assert (weights[jnp.array([2, 4])] == 0).all()
 
 
 def test_reduced_start_has_the_law_of_the_start():

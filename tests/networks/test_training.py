@@ -15,7 +15,7 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.networks import training as network_training
 from jaxselect.networks.embedding_step import network_risk
 from jaxselect.networks.network import Design, Network, outputs, start, tables_of
-from jaxselect.networks.training import SLACK, _cheapest_cuts, minibatch, stratify
+from jaxselect.networks.training import minibatch, stratify
 from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)
@@ -108,29 +108,6 @@ def test_response_is_the_head_without_an_mlp_and_a_derivative_behind_one():
     finite = (mean(1e-4) - mean(-1e-4)) / 2e-4
     # Second order at h = 10⁻⁴: 10⁻⁸ times a third derivative.
     assert np.abs(got @ jnp.arange(5.0) - finite).max() < 1e-6
-
-
-def test_cuts_are_the_cheapest_of_all():
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        width = np.sort(rng.integers(1, 30, 7)) * 1.0
-        number = rng.integers(1, 9, 7) * 1.0
-
-        def cost(cuts, width=width, number=number):
-            spans = itertools.pairwise(cuts)
-            return sum(number[a:b].sum() * width[b - 1] ** 2 for a, b in spans)
-
-        choices = itertools.combinations(range(1, 7), 2)
-        best = min(cost((0, *inner, 7)) for inner in choices)
-        cuts = _cheapest_cuts(width, number, 3)
-        assert cost(cuts) <= SLACK * best and len(cuts) <= 4
-
-
-def test_a_part_is_as_wide_as_its_widest_bag():
-    """80 bags are looked at two by two; the first wide one is not put with narrow."""
-    counts = csr_array(np.tri(1, 30, 0).repeat(39, 0).tolist() + [[1.0] * 30] * 41)
-    first, second = stratify(counts, np.ones(80, int), number=2)
-    assert first.tokens.shape == (38, 1) and second.tokens.shape == (42, 30)
 
 
 def test_training_lowers_the_risk_and_leaves_the_fixed_alone():
