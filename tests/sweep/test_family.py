@@ -66,15 +66,8 @@ def test_functions_of_a_grid_are_named_with_their_sources():
     assert "jaxselect.data.synthetic" in sources
 
 
-def test_whatever_results_depend_on_is_described(monkeypatch):
-    usual = description.description(GRID, 8, False, "cpu")
-    norm = dataclasses.replace(GRID, until_norm=50.0)
-    single = dataclasses.replace(GRID, precision="float32")
-    others = [(norm, 8, False, "cpu"), (single, 8, False, "cpu")]
-    others += [(GRID, 9, False, "cpu"), (GRID, 8, True, "cpu"), (GRID, 8, False, "gpu")]
-    for other in others:
-        assert differences(usual, description.description(*other))
-    known = description._source
+def test_another_source_of_a_family_is_another_code(monkeypatch):
+    usual, known = description.description(GRID, 8, False, "cpu"), description._source
     edited = {"tests.variants.noisy_labels": known("tests.variants.weighted")}
     monkeypatch.setattr(
         description, "_source", lambda name: edited.get(name) or known(name)
