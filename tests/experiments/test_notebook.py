@@ -22,7 +22,6 @@ from nbclient.exceptions import CellExecutionError
 ROOT = Path(__file__).parents[2]
 JAX = {"jax": "0.7.2", "jaxlib": "0.7.2"}
 """Versions in Colab's TPU runtime, and the oldest that the project takes."""
-HOSTED = JAX | {"numpy": "2.1.3"}
 """Versions in Colab's runtimes, whose Python is 3.13."""
 CUDA = {"jax-cuda12-plugin": "0.7.2", "jax-cuda12-pjrt": "0.7.2"}
 OTHERS = {"numpy": "2.0.2", "jaxtyping": "0.3.2"}
@@ -45,16 +44,9 @@ def tools():
     return SimpleNamespace(**names)
 
 
-def test_the_notebook_is_one():
-    nbformat.validate(read_notebook())
-    for number, source in enumerate(sources()):
-        compile(source, f"cell {number}", "exec")
-
-
 @pytest.mark.parametrize(
     ("kind", "installed", "extras", "pinned"),
     [
-        ("cpu", JAX, "experiments", ["jax==0.7.2", "jaxlib==0.7.2"]),
         (
             "gpu",
             JAX | CUDA,
@@ -62,13 +54,6 @@ def test_the_notebook_is_one():
             [f"{name}==0.7.2" for name in sorted(JAX | CUDA)],
         ),
         ("gpu", JAX, "experiments,cuda", ["jax==0.7.2", "jaxlib==0.7.2"]),
-        (
-            "tpu",
-            JAX | {"libtpu": "0.0.21.1"},
-            "experiments",
-            ["jax==0.7.2", "jaxlib==0.7.2", "libtpu==0.0.21.1"],
-        ),
-        ("tpu", JAX, "experiments,tpu", ["jax==0.7.2", "jaxlib==0.7.2"]),
         ("tpu", {"libtpu": "0.0.21.1"}, "experiments,tpu", []),
         ("cpu", {}, "experiments", []),
     ],
@@ -83,7 +68,6 @@ def test_the_jax_of_a_runtime_stays_as_it_is(tools, kind, installed, extras, pin
     [
         (["/dev/null", "/dev/vfio/vfio"], "cpu", "smoke"),
         (["/dev/nvidiactl", "/dev/nvidia0"], "gpu", "default"),
-        (["/dev/accel0"], "tpu", "tpu"),
         (["/dev/vfio/vfio", "/dev/vfio/0"], "tpu", "tpu"),
     ],
 )
@@ -94,7 +78,7 @@ def test_a_runtime_is_known_by_its_device_files(tools, files, kind, preset):
 
 
 @pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
-@pytest.mark.parametrize("form", ["folder", "git", "zip", "gztar", "bare"])
+@pytest.mark.parametrize("form", ["folder", "git", "zip"])
 def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form):
     """A later run, on an empty disk, has the code that the results began with."""
     project = tmp_path / "sent" / "project"
@@ -108,21 +92,15 @@ def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form)
             subprocess.run([*git, *words], check=True)
         address = project.as_uri()
     elif form != "folder":
-        kind = "zip" if form == "bare" else form
-        top = project if form == "bare" else project.parent
-        address = shutil.make_archive(str(tmp_path / "upload"), kind, top)
+        address = shutil.make_archive(str(tmp_path / "upload"), form, project.parent)
     kept, code = tmp_path / "drive" / "code.tar.gz", tmp_path / "disk" / "code"
     tools.fetch(str(address), kept, code)
     assert (code / "version").read_text() == "1"
     assert (code / ".venv").exists() == (form != "folder")
     (project / "version").write_text("2")
     shutil.rmtree(code.parent)
-    tools.fetch("" if form == "bare" else str(address), kept, code)
+    tools.fetch(str(address), kept, code)
     assert (code / "version").read_text() == "1"
-    kept.unlink()
-    if form == "folder":
-        tools.fetch(str(address), kept, code)
-        assert (code / "version").read_text() == "2"
     assert not list(tmp_path.rglob("*.part*"))
 
 
@@ -136,8 +114,6 @@ def test_a_notebook_that_carries_the_project_unpacks_it(tools, carrying, tmp_pat
     """What is imported, byte by byte, and the machine is asked for."""
     notebook = carrying("tpu")
     nbformat.validate(nbformat.from_dict(notebook))
-    assert notebook["metadata"]["accelerator"] == "TPU"
-    assert "accelerator" not in carrying("cpu")["metadata"]
     sources = ["".join(cell["source"]) for cell in notebook["cells"]]
     (source,) = (one for one in sources if "\nPROJECT = " in one)
     exec(source, names := {})
@@ -158,68 +134,25 @@ def test_an_address_without_a_project_is_refused(tools, tmp_path, monkeypatch, a
     assert not (tmp_path / "code.tar.gz").exists()
 
 
-def test_what_a_command_says_is_shown_and_its_failure_raises(tools, capsys):
-    code = "import os, sys; print('first'); sys.exit(os.environ['WITH'])"
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        tools.call(sys.executable, "-c", code, WITH="why")
-    assert failed.value.returncode == 1
-    assert capsys.readouterr().out.splitlines()[1:] == ["first", "why"]
-
-
-def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
-    """Both hear it, as the processes of a notebook do; the chunk in flight is kept."""
-    child = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.3), exit('finished')))\n"
-        "print('begun')\n"
-        "time.sleep(60)"
-    )
-    # Whoever runs the tests in the background made them deaf to it.
-    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    cell = f"{hears}\n{sources()[2]}\ncall(sys.executable, '-c', {child!r})"
-    with subprocess.Popen(
-        [sys.executable, "-c", cell],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as kernel:
-        while kernel.stdout.readline() != "begun\n":
-            assert kernel.poll() is None
-        os.killpg(kernel.pid, signal.SIGINT)
-        out, err = kernel.communicate(timeout=60)
-    assert out == "finished\n"
-    assert "KeyboardInterrupt" in err
-
-
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
-    """A maker of environments that a notebook's kernel named `empty` runs in."""
+    """An environment with another JAX that a notebook's kernel `empty` runs in."""
     for name in [*os.environ]:
         if name == "PYTHONPATH" or name.startswith(("JAX_", "XLA_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
 
-    def make(interpreter, versions):
-        folder = tmp_path / "venv"
-        subprocess.run([interpreter, "-m", "venv", folder], check=True)
-        python = folder / "bin" / "python"
-        before = [f"{name}=={version}" for name, version in versions.items()]
-        command = [python, "-m", "pip", "install", "--quiet", "ipykernel", *before]
-        subprocess.run(command, check=True)
-        spec = tmp_path / "jupyter" / "kernels" / "empty" / "kernel.json"
-        spec.parent.mkdir(parents=True)
-        start = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        spec.write_text(json.dumps({"argv": start, "display_name": "", "language": ""}))
-        return folder
-
-    return make
-
-
-def assert_versions(runtime, versions):
-    """The notebook left them as they were."""
-    for name, version in versions.items():
-        assert [*runtime.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    before = [f"{name}=={version}" for name, version in JAX.items()]
+    command = [python, "-m", "pip", "install", "--quiet", "ipykernel", *before]
+    subprocess.run(command, check=True)
+    spec = tmp_path / "jupyter" / "kernels" / "empty" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    start = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": start, "display_name": "", "language": ""}))
+    return folder
 
 
 def execute(folder, notebook):
@@ -270,7 +203,7 @@ def kill_once_it_has_written(chunks):
 @pytest.mark.slow
 def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, runtime, carrying):
     """A fresh environment with another JAX, an empty folder, one upload."""
-    place, empty = runtime(sys.executable, JAX), tmp_path / "empty"
+    empty = tmp_path / "empty"
     empty.mkdir()
     results = empty / "results"
     chunks = results / "smoke" / "chunks"
@@ -297,32 +230,6 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, runtime, carrying):
     assert shown(notebook).count("image/png") == 4
     assert shown(notebook).count("text/html") == 1
     assert "24 runs" in (results / "report.html").read_text()
-    assert_versions(place, JAX)
-
-
-def hosted():
-    """A Python 3.13: the one that runs the tests, or another that is found."""
-    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 13))"
-    for interpreter in filter(None, (sys.executable, shutil.which("python3.13"))):
-        # A version manager may have a command of that name without the version.
-        command = [interpreter, "-c", ask]
-        if not subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
-            return interpreter
-    pytest.skip("no Python 3.13 is found")
-
-
-@pytest.mark.slow
-def test_up_to_the_figures_with_the_versions_of_a_hosted_runtime(
-    tmp_path, runtime, carrying
-):
-    place, empty = runtime(hosted(), HOSTED), tmp_path / "empty"
-    empty.mkdir()
-    notebook = carrying("cpu")
-    drawn = [
-        number
-        for number, cell in enumerate(notebook["cells"])
-        if 'study("figures"' in "".join(cell["source"])
-    ]
-    notebook["cells"] = notebook["cells"][: drawn[0] + 1]
-    assert shown(execute(empty, notebook)).count("image/png") == 4
-    assert_versions(place, HOSTED)
+    for name, version in JAX.items():
+        kept = f"lib/python*/site-packages/{name}-{version}.dist-info"
+        assert [*runtime.glob(kept)], "the notebook installed another one"
