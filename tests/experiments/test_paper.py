@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
@@ -25,7 +24,7 @@ from experiments.paper import several_relevant as several
 from experiments.paper._runs import complete
 from experiments.paper.document import document
 from experiments.paper.page import page
-from experiments.paper.rows import Item, Row, items, study
+from experiments.paper.rows import Item, Row, items
 from experiments.paper.study import PRESETS, is_there, run, settings_of
 from experiments.report.folders import ResultFolder, search
 from experiments.text.source import Source
@@ -51,15 +50,6 @@ def words(name="two_layer", each=4):
 def judged(arrays, name="two_layer"):
     found = finished({"published": True}, **arrays)
     return _tables.measured(_tables.tables_of(found, name), name, 80)
-
-
-def test_every_item_says_what_the_paper_says_and_where_and_draws():
-    listed = [name for name in STUDIES if name.startswith("paper.")]
-    assert listed == [f"paper.{name}" for name in ITEMS]
-    for name in ITEMS:
-        main = study(name)
-        assert isinstance(main, Experiment) and main.draw and main.claims, name
-        assert all(claim.statement and claim.source for claim in main.claims)
 
 
 @pytest.mark.parametrize("name", ["two_layer", "mlp"])

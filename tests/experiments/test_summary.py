@@ -99,12 +99,6 @@ def test_ties_and_rests_that_are_certified_count_and_select_nothing():
     assert shares["TIED"].sum() == 0.5
 
 
-def test_a_sweep_of_which_nothing_is_there():
-    summed = summarise(results([MISSING] * 8))
-    assert summed["certified_share"] is None
-    assert "8 runs" in describe(summed)
-
-
 def test_one_run_has_no_interval():
     summed = summarise(results([ALL] + [MISSING] * 7))
     row = summed["ends_by_step_size"]["1"]

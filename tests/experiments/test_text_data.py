@@ -16,7 +16,6 @@ from experiments.text.source import Source
     [
         ({"dataset": "imdb_reviews"}, "imdb_reviews"),
         ({"dataset": "imdb_reviews/plain_text:1.0.0"}, "imdb_reviews"),
-        ({"dataset": "ag_news_subset", "named": "imdb_reviews"}, "ag_news_subset"),
         ({"train": Path("a.csv"), "named": "imdb_reviews"}, "imdb_reviews"),
         ({"train": Path("imdb_reviews.csv")}, None),
         ({"invented": 100, "named": "imdb_reviews"}, None),
@@ -30,12 +29,9 @@ def test_data_have_the_name_that_somebody_gave_them(source, name):
     ("names", "ordered"),
     [
         ((0, 1), True),
-        ((-1, 1), True),
         (("neg", "pos"), True),
         ((1, 2, 4, 5), True),
-        (("fresh", "rotten"), False),
         (("awful", "good", "great", "poor"), False),
-        (("1 star", "2 stars"), False),
     ],
 )
 def test_the_alphabet_is_no_order_of_classes(names, ordered):
