@@ -128,26 +128,6 @@ def test_bad_bags_are_named(case):
         from_bags(**good | changed)
 
 
-def statistics(corpus):
-    return {
-        "importance": importance(corpus),
-        "posterior difference": np.nan_to_num(posterior_difference(corpus), nan=7.0),
-        "occurrences": occurrences(corpus),
-    }
-
-
-@given(labelled)
-def test_only_occurrences_grow_when_every_sequence_is_said_again(data):
-    """C → kC, and every sequence k times: shares and posteriors stay."""
-    once, times = statistics(bags(data)), 3
-    longer = statistics(bags([(np.repeat(tokens, times), y) for tokens, y in data]))
-    more = statistics(bags(data * times))
-    for again in (longer, more):
-        assert_close(again["occurrences"], times * once["occurrences"])
-        for name in ("importance", "posterior difference"):
-            assert_close(again[name], once[name])
-
-
 @given(labelled)
 def test_a_count_matrix_gives_the_bags_of_its_rows(data):
     counts = np.stack([np.bincount(t, minlength=VOCABULARY) for t, _ in data])

@@ -205,26 +205,3 @@ def rows_of(dense, rows):
     """Tokens, counts and labels of some of the sequences."""
     leaves = dense.tokens, dense.counts, dense.labels
     return tuple(jnp.asarray(np.asarray(leaf)[rows]) for leaf in leaves)
-
-
-def again(dense, times, rows=None):
-    """Every sequence `times` as long, or the sequences of some rows."""
-    rows = np.arange(len(dense.labels)) if rows is None else rows
-    tokens, counts, labels = rows_of(dense, rows)
-    return sparse.from_corpus(
-        padded.Corpus(tokens, times * counts, labels, dense.vocabulary)
-    )
-
-
-@every_corpus
-def test_longer_sequences_copies_and_another_order_change_nothing(dense):
-    """C → kC, the whole corpus twice, the sequences reversed: one risk, one descent."""
-    drawn, rows = model(dense), np.arange(len(dense.labels))
-    wanted = DESCENT(drawn, again(dense, 1))
-    longer, twice = again(dense, 7), again(dense, 1, np.tile(rows, 2))
-    for corpus in (longer, twice, again(dense, 1, rows[::-1])):
-        got = DESCENT(drawn, corpus)
-        jax.tree.map(assert_close, got, wanted)
-    alpha, occurrences, _ = COUNTED(importance, dense)
-    assert_close(COUNTED(sparse, longer)[0], alpha)
-    assert_close(COUNTED(sparse, twice)[1], 2 * occurrences)

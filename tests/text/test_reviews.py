@@ -50,13 +50,6 @@ def test_every_kind_of_file_gives_the_same_reviews(tmp_path, kind):
     assert reviews.labels.tolist() == [1, -1, 1]
 
 
-def test_other_column_names(tmp_path):
-    path = tmp_path / "reviews.csv"
-    write_csv(path, [{"stars": 1, "words": "good", "id": 7}])
-    reviews = text.read_reviews(path, text="words", label="stars")
-    assert reviews == (["good"], np.array([1]), (0, 1))
-
-
 @pytest.mark.parametrize(
     ("marks", "labels", "names"),
     [
@@ -108,16 +101,6 @@ def test_reviews_without_a_known_word_are_left_out_and_can_be_counted():
     assert bags.labels.tolist() == [1, -1]
     with pytest.raises(ValueError, match="none of 2 reviews"):
         words.count_words(text.Reviews(["x", ""], np.array([1, -1])), ("good",))
-
-
-def test_line_breaks_and_apostrophes():
-    assert words.words_of("Don't<br />STOP<BR>now 10/10") == [
-        "don't",
-        "stop",
-        "now",
-        "10",
-        "10",
-    ]
 
 
 @given(st.lists(st.lists(st.sampled_from("abcde"), min_size=1), min_size=1))
