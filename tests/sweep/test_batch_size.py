@@ -10,22 +10,6 @@ from jaxselect.sweep import batch_size
 from jaxselect.sweep.grid import FAMILIES, Grid
 
 
-@pytest.mark.parametrize("fixed", [0, 5, 10**9])
-@pytest.mark.parametrize("each", [0, 3, 1000])
-@pytest.mark.parametrize("space", [1, 900, 70_000, 10**9 + 300])
-def test_the_most_max_batch(fixed, each, space):
-    asked = []
-
-    def held(lanes):
-        asked.append(lanes)
-        return fixed + each * lanes
-
-    found = batch_size.max_batch(held, space, 64)
-    fitting = [2**k for k in range(7) if fixed + each * 2**k <= space]
-    assert found == max(fitting, default=1)
-    assert asked in ([64], [64, 32])
-
-
 @pytest.mark.parametrize(("kept", "found"), [(16, 64), (747_000, 32), (2**20, 32)])
 def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     """By a program that keeps so many numbers of each lane, of the largest shape.

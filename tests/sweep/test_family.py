@@ -56,16 +56,6 @@ def test_flags_are_those_of_the_functions():
         read(["--noise", "0.1"])
 
 
-def test_functions_of_a_grid_are_named_with_their_sources():
-    described = GRID.described()
-    assert described["family"] == NAME
-    assert described["embed"] == "tests.sweep.test_family:damped"
-    own = description.modules_outside_library(GRID)
-    sources = description.sources("jaxselect.sweep.run", *own)
-    assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
-    assert "jaxselect.data.synthetic" in sources
-
-
 def test_another_source_of_a_family_is_another_code(monkeypatch):
     usual, known = description.description(GRID, 8, False, "cpu"), description._source
     edited = {"tests.variants.noisy_labels": known("tests.variants.weighted")}
