@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.report.study import Settings, report
-from tests.experiments.invented_results import (
-    invent_reviews,
-    invent_sweep,
-    rewrite,
-)
+from tests.experiments.invented_results import invent_reviews, invent_sweep, rewrite
 from tests.experiments.test_report_troubles import NASTY
 
 pytestmark = pytest.mark.browser

@@ -168,11 +168,13 @@ def test_words_in_other_bins_are_noticed_by_a_search(name):
         assert criterion(around(name, 1), bins) > 0.02
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path):
-    settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
+def test_a_search_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    settings = dataclasses.replace(protocol.PRESETS["smoke"], drawn=1, out=tmp_path)
+    space = protocol.SPACES[settings.table]
+    space = space._replace(by_hand=space.by_hand[:1])
+    monkeypatch.setitem(protocol.SPACES, settings.table, space)
     first = protocol.main(settings)["tried"]
-    by_hand = protocol.SPACES[settings.table].by_hand
-    assert len(first) == len(by_hand) + settings.drawn + settings.closer
+    assert len(first) == 1 + settings.drawn + settings.closer
     more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
     assert more[:-1] == first and len(more) == len(first) + 1
     assert read(tmp_path).arrays["means"].shape == (len(more), 2, 20)

@@ -58,18 +58,6 @@ def test_every_result_says_where_it_was_computed(folder):
     assert {"matmul_precision", "commit"} <= found.keys()
 
 
-@pytest.mark.parametrize(
-    ("value", "place"),
-    [
-        ({"a": {"b": np.zeros(2)}}, "results.a.b: ndarray"),
-        ({"a": {3: 1}}, "results.a: the key 3"),
-    ],
-)
-def test_nothing_becomes_text_by_itself(value, place):
-    with pytest.raises(TypeError, match=place):
-        to_json(value)
-
-
 def test_what_has_a_plain_form_gets_it():
     given = {"at": Path("a") / "b", "is": Colour.RED, "n": np.int64(3), "b": np.True_}
     assert to_json(given) == {"at": "a/b", "is": "RED", "n": 3, "b": True}
