@@ -32,17 +32,6 @@ def as_classes(corpus):
     return Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
 
 
-def test_two_classes_are_the_logistic_loss():
-    """softmax over (0, f) is σ(f)."""
-    output = jnp.array([-3.0, 0.2, 800.0])
-    pair = jnp.stack([jnp.zeros(3), output], axis=1)
-    for label in (0, 1):
-        classes = functional_margin(jnp.full(3, label), pair)
-        sign = functional_margin(jnp.full(3, 2 * label - 1), output)
-        assert_close(classes.value, sign.value)
-        assert_close(classes.gradient[:, 1], sign.gradient)
-
-
 def test_the_logistic_loss_of_the_margin_is_cross_entropy():
     """And its derivative: −ℓ′(m) ∂m/∂f_k = 1{k=y} − π_k."""
     output = 5 * jax.random.normal(jax.random.key(0), (40, 4))
