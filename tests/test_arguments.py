@@ -96,7 +96,6 @@ WRONG = {
         altered(START, "embeddings", jnp.eye(3, dtype=int))
     ),
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
-    "labels in a list": lambda: flow(bags=altered(BAGS, "labels", [1, -1])),
     "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
     "an end that is NaN": lambda: flow(until_log_time=NAN),
     "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
@@ -121,25 +120,14 @@ WRONG = {
         jax.random.PRNGKey(0), vocabulary=3, dim=3
     ),
     "half a dimension": lambda: jaxselect.gaussian(KEY, vocabulary=3, dim=2.5),
-    "a list of d": lambda: bare(jaxselect.gaussian_reduced)(
-        KEY, vocabulary=3, dim=[3.0]
-    ),
     "a seed is no key": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
-    "a number of sequences": lambda: bare(jaxselect.from_sequences)(
-        3, [1], vocabulary=3
-    ),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
     "a corpus is no way to draw one": lambda: trial(BAGS),
     "a number drawn as a corpus": lambda: trial(lambda key: 3),
-    "a number drawn as embeddings": lambda: trial(
-        lambda key: BAGS, embed=lambda *given: 3
-    ),
     "a list to run": lambda: bare(jaxselect.run_grid)([1], "results"),
     "a number is no folder": lambda: bare(jaxselect.load)(3),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
-    "a family by name": lambda: unchecked(Grid(), draw="exact"),
-    "an axis that no family has": lambda: Grid(axes={"width": (3,)}).check(),
     "a family that is nowhere": lambda: located("nowhere:draw"),
     "another precision": lambda: unchecked(Grid(), precision="float16").check(),
     "a chunk of no run": lambda: chunks.plan(Grid(), 0),

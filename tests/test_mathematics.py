@@ -31,12 +31,6 @@ def cited(text: str) -> set[str]:
     return {number for numbers in found for number in re.findall(NUMBER, numbers)}
 
 
-def test_sections_come_in_order_and_once():
-    paper, supplement = SECTION.findall(PAPER), SECTION.findall(SUPPLEMENT)
-    assert paper == sorted(paper) and supplement == sorted(supplement)
-    assert len(SECTIONS) == len(paper) + len(supplement) > 30
-
-
 def test_every_cited_section_exists():
     for path in SOURCES:
         assert cited(path.read_text()) <= set(SECTIONS), path

@@ -189,18 +189,6 @@ def test_weights_are_those_of_padded_bags_and_make_the_output(dense):
     assert_close(READ(a, b, corpus).output, weights @ np.asarray(b))
 
 
-def test_places_are_tokens_of_their_own():
-    """A word said twice shares its weight between its places: they sum to its q."""
-    a, b = np.array([0.3, -1.0]), np.array([2.0, -0.5])
-    said = padded.from_sequences([[1, 0, 1]], [1], vocabulary=2)
-    bag = ATTEND(a, b, said)
-    order = np.array([1, 0, 1])
-    places = jax.jit(attention.attend)(a[order], b[order], np.ones(3))
-    assert_close(places.output, bag.output[0])
-    weights = np.exp(places.log_weights)
-    assert_close([weights[1], weights[0] + weights[2]], np.exp(bag.log_weights[0]))
-
-
 def rows_of(dense, rows):
     """Tokens, counts and labels of some of the sequences."""
     leaves = dense.tokens, dense.counts, dense.labels

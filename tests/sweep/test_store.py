@@ -1,8 +1,5 @@
 """Results on disk: whole or not there, never mixed, opened as labelled arrays."""
 
-import errno
-import os
-
 import numpy as np
 import pytest
 
@@ -95,20 +92,6 @@ def test_a_damaged_description_is_an_error_that_says_how_to_go_on(folder, text):
     for act in (store.read_description, lambda at: store.prepare(at, DESCRIPTION)):
         with pytest.raises(BadInput, match="begin again with --no-resume"):
             act(folder)
-
-
-def test_a_failed_write_leaves_nothing_behind(folder, monkeypatch):
-    store.write_chunk(folder, 0, rows(0))
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    for index in (0, 1):
-        with pytest.raises(OSError, match="No space left"):
-            store.write_chunk(folder, index, rows(5))
-    assert [path.name for path in (folder / "chunks").iterdir()] == ["00000.npy"]
-    assert store.read_chunk(folder, 0)["lane"] == [0]
 
 
 def test_results_of_other_settings_are_not_mixed(folder):
