@@ -3,8 +3,6 @@
 import dataclasses
 import math
 import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -74,25 +72,6 @@ def test_faults_of_ours_keep_their_traceback(fault):
     """NumPy's and JAX's shape errors are ValueErrors, and nobody's bad input."""
     with pytest.raises(type(fault)):
         console.command(study_that(fault), PRESETS, [])
-
-
-def test_sigterm_ends_a_study_as_ctrl_c_does(capsys):
-    def study(settings):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
-        return {}
-
-    def deaf(number, frame):
-        pass
-
-    study.__module__ = __name__
-    before = signal.signal(signal.SIGTERM, deaf)
-    try:
-        assert ended(study, []) == 130
-        assert signal.getsignal(signal.SIGTERM) is deaf
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert "what was finished is on disk" in capsys.readouterr().err
 
 
 def test_a_preset_decides_what_no_flag_does():

@@ -111,15 +111,3 @@ def test_results_stay_where_their_figure_cannot_be_drawn(tmp_path):
     with pytest.raises(ZeroDivisionError):
         study(Study(out=tmp_path))
     assert read(tmp_path).results == {"x": 1}
-
-
-def test_a_writer_that_fails_leaves_the_old_results(folder, monkeypatch):
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        write(folder, settings=Settings(), results={"new": 1}, arrays={})
-    assert before == {path: path.read_bytes() for path in folder.iterdir()}
