@@ -92,3 +92,9 @@ def test_numbers_that_do_not_go_together_are_refused(name, changes):
         changes = {"problem": problem}
     with pytest.raises(BadInput):
         check(dataclasses.replace(settings, **changes))
+
+
+def test_lists_within_lists_are_held_to_their_bound():
+    joint = PROGRAMS["beyond.joint"]
+    with pytest.raises(BadInput, match="--classes 0: wanted 1 or more"):
+        check(dataclasses.replace(joint, classes=((1, 2), (1, 0))))
