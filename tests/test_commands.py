@@ -108,6 +108,11 @@ runpy.run_module("experiments.paper.figure_1", run_name="__main__")
     assert line.startswith("error: flax is not installed: make networks")
 
 
+def test_programs_that_make_starts_are_there():
+    for name in re.findall(r"RUN\) -m experiments\.([\w.]+)", MAKEFILE):
+        assert name in experiments.STUDIES
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_flags_of_a_documented_command_are_read(command):
     program, *flags = shlex.split(command)
