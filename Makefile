@@ -68,7 +68,7 @@ test-newest: ## the test-suite with the newest Python of this machine and the ne
 test-slow: $(TEST) $(VENV)/.ready-cluster ## the tests that take minutes, clusters among them
 	$(RUN) -m pytest -m slow
 
-test-browser: $(VENV)/.ready-browser docs ## report and site in a headless Chromium; npm brings axe-core
+test-browser: $(VENV)/.ready-browser ## the report in a headless Chromium
 	$(RUN) -m pytest -m browser
 
 LOWEST := build/lowest

@@ -22,24 +22,21 @@ from jaxselect.networks import training
 from jaxselect.networks.network import (
     Design,
     Network,
-    outputs,
     start,
     start_reduced,
-    tables_of,
 )
 from jaxselect.networks.training import minibatch, stratify
 from jaxselect.problem import attention
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
 from jaxselect.text.invented import invent_reviews
-from jaxselect.text.reviews import fingerprint
+from jaxselect.text.training import Schedule
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
 PROBLEM = attention(START, BAGS)
 KEY = jax.random.key(0)
 PAIRS = jnp.zeros((3, 3), bool).at[0, 2].set(True)
-CHOSEN = jnp.array([[True, False], [True, False]])
 SIZES = {"sequences": 4, "length": 2, "relevant": 1, "irrelevant": 1}
 COUNTS = csr_array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 STRATA = stratify(COUNTS, [1, -1])
@@ -76,10 +73,6 @@ def train(**settings):
     return training.train(NETWORK, VARIABLES, STRATA, sgd, **{"steps": 1} | settings)
 
 
-def invent(**settings):
-    return invent_reviews(**{"seed": 0, "reviews": 2} | settings)
-
-
 def unchecked(record, **values):
     """A record as a caller makes it whose types nobody checks."""
     found = object.__new__(type(record))
@@ -95,97 +88,63 @@ def altered(record, name, value):
     return eqx.tree_at(where, record, value, is_leaf=lambda leaf: leaf is None)
 
 
+# One or two for each door: of another kind, and a number out of its range.
 WRONG = {
     "parameters in the place of a problem": lambda: bare(jaxselect.cls_flow)(START),
-    "a corpus to end on": lambda: bare(jaxselect.predict_end)(BAGS, jnp.ones(3), 1.0),
-    "a list to resolve": lambda: bare(jaxselect.resolve_limit)([START, BAGS]),
-    "a list as corpus of the step": lambda: step(bags=[[0]]),
     "corpus and parameters exchanged": lambda: flow(BAGS, START),
-    "a list as step size": lambda: step(size=[1.0]),
-    "a record of lists": lambda: flow(altered(START, "query", [0.0, 0.0, 0.0])),
     "a record of integers": lambda: flow(
         altered(START, "embeddings", jnp.eye(3, dtype=int))
     ),
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
-    "labels in a list": lambda: flow(bags=altered(BAGS, "labels", [1, -1])),
-    "weights in a list": lambda: flow(bags=altered(BAGS, "weights", [0.5, 0.5])),
-    "a text as step size": lambda: bare(jaxselect.rates)(START, BAGS, "1"),
-    "several step sizes": lambda: bare(jaxselect.rates)(START, BAGS, jnp.ones(2)),
-    "tokens in a list": lambda: bare(jaxselect.max_margin)([[1.0]], PAIRS),
-    "tokens in one axis": lambda: bare(jaxselect.max_margin)(jnp.ones(3), PAIRS),
-    "pairs by number": lambda: bare(jaxselect.max_margin)(jnp.eye(3), jnp.eye(3)),
-    "pairs of other tokens": lambda: bare(jaxselect.max_margin)(jnp.eye(4), PAIRS),
-    "a seed is no key": lambda: bare(jaxselect.gaussian)(0, vocabulary=3, dim=3),
-    "nor for a corpus": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
-    "a list of d": lambda: bare(jaxselect.gaussian_reduced)(
-        KEY, vocabulary=3, dim=[3.0]
-    ),
-    "a corpus is no way to draw one": lambda: trial(BAGS),
-    "p in two axes": lambda: bare(jaxselect.predict_end)(PROBLEM, jnp.eye(3), 1.0),
-    "a number of sequences": lambda: bare(jaxselect.from_sequences)(
-        3, [1], vocabulary=3
-    ),
-    "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
-    "a path in a list": lambda: flow(path_log_times=[1.0, 2.0]),
     "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
-    "a path with NaN": lambda: flow(path_log_times=jnp.array([1.0, jnp.nan])),
-    "a start that is NaN": lambda: flow(from_log_time=float("nan")),
-    "an end that is NaN": lambda: flow(until_log_time=float("nan")),
-    "a tolerance below zero": lambda: jaxselect.FlowSettings(rtol=-1e-6),
+    "an end that is NaN": lambda: flow(until_log_time=NAN),
     "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
+    "a path of no point": lambda: search_path(PROBLEM, points=0),
+    "p in two axes": lambda: bare(jaxselect.predict_end)(PROBLEM, jnp.eye(3), 1.0),
+    "a list to resolve": lambda: bare(jaxselect.resolve_limit)([START, BAGS]),
     "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
         PROBLEM, None, tolerance=2e-3
     ),
     "a certificate of no flow": lambda: bare(jaxselect.certify)(PROBLEM, None),
-    "no step": lambda: jaxselect.FlowSettings(max_steps=0),
-    "a path of one point": lambda: jaxselect.RateSettings(points=1),
-    "a path of no point": lambda: search_path(PROBLEM, points=0),
     "a step that is NaN": lambda: step(size=NAN),
     "a step uphill": lambda: step(size=-1.0),
+    "less than no step": lambda: jaxselect.embedding_steps(-1),
+    "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
+    "several step sizes": lambda: bare(jaxselect.rates)(START, BAGS, jnp.ones(2)),
     "a rate of a step uphill": lambda: jaxselect.rates(START, BAGS, -1.0),
-    "half a dimension": lambda: jaxselect.gaussian(KEY, vocabulary=3, dim=2.5),
+    "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
+    "a path of one point": lambda: jaxselect.RateSettings(points=1),
+    "pairs by number": lambda: bare(jaxselect.max_margin)(jnp.eye(3), jnp.eye(3)),
+    "pairs of other tokens": lambda: bare(jaxselect.max_margin)(jnp.eye(4), PAIRS),
     "a key of the old kind": lambda: bare(jaxselect.gaussian)(
         jax.random.PRNGKey(0), vocabulary=3, dim=3
     ),
-    "a list to run": lambda: bare(jaxselect.run_grid)([1], "results"),
-    "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
-    "an error below zero": lambda: jaxselect.rates(START, BAGS, 1.0, early_error=-0.1),
-    "an error that is NaN": lambda: jaxselect.rates(START, BAGS, 1.0, error=NAN),
-    "an error larger than any": lambda: jaxselect.rates(START, BAGS, 1.0, error=1.5),
+    "half a dimension": lambda: jaxselect.gaussian(KEY, vocabulary=3, dim=2.5),
+    "a seed is no key": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
+    "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
+    "a corpus is no way to draw one": lambda: trial(BAGS),
     "a number drawn as a corpus": lambda: trial(lambda key: 3),
+    "a list to run": lambda: bare(jaxselect.run_grid)([1], "results"),
     "a number is no folder": lambda: bare(jaxselect.load)(3),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
-    "an axis in a list": lambda: unchecked(Grid(), dim=[3.0]),
-    "an axis of one number": lambda: unchecked(Grid(), seed=0),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
-    "a family by name": lambda: unchecked(Grid(), draw="exact"),
-    "axes in a list": lambda: unchecked(Grid(), axes=[("length", (8,))]),
-    "an axis that no family has": lambda: Grid(axes={"width": (3,)}).check(),
     "a family that is nowhere": lambda: located("nowhere:draw"),
-    "a family without a module": lambda: located("draw"),
-    "a number drawn as embeddings": lambda: trial(
-        lambda key: BAGS, embed=lambda *given: 3
-    ),
-    "less than no step": lambda: jaxselect.embedding_steps(-1),
-    "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
     "another precision": lambda: unchecked(Grid(), precision="float16").check(),
-    "a list to plan": lambda: bare(chunks.plan)([1], 3),
     "a chunk of no run": lambda: chunks.plan(Grid(), 0),
-    "fewer reviews than none": lambda: invent(reviews=-1),
-    "no word": lambda: invent(vocabulary=0),
-    "a length that is NaN": lambda: invent(words=NAN),
-    "more negations than words": lambda: invent(negation=1.5),
+    "more negations than words": lambda: invent_reviews(
+        seed=0, reviews=2, negation=1.5
+    ),
+    "training of what is not there": lambda: Schedule(steps=5, trained=("keys",)),
     "a network of no token": lambda: start(Network(0, 5), KEY),
-    "a network of no dimension": lambda: start(Network(3, 0), KEY),
+    "a network of three layers": lambda: Design(3),
+    "no formula for a step": lambda: network_steps.predicted_change(
+        BAGS, Design(2, heads=3), 1.0
+    ),
     "no room for the heads": lambda: start_reduced(
         Network(3, 6, Design(heads=2)), KEY, 1.0
     ),
-    "a residual by name": lambda: unchecked(Design(), residual="no"),
     "bags of other tokens": lambda: network_steps.network_risk(
         NETWORK, VARIABLES, OTHER
-    ),
-    "tables of other tokens": lambda: outputs(
-        tables_of(NETWORK, VARIABLES), OTHER, Design()
     ),
     "classes for one head": lambda: network_steps.network_risk(
         NETWORK, VARIABLES, CLASSES
@@ -194,21 +153,17 @@ WRONG = {
     "a network's step that is NaN": lambda: network_steps.network_step(
         NETWORK, VARIABLES, BAGS, NAN
     ),
-    "no stratum": lambda: stratify(COUNTS, [1, -1], number=0),
+    "labels for fewer bags": lambda: stratify(COUNTS, [1]),
     "a minibatch of none": lambda: minibatch(KEY, STRATA, batch=0),
-    "a minibatch of nothing": lambda: minibatch(KEY, (), batch=2),
     "strata of weighted bags": lambda: training.evaluate(
         NETWORK,
         VARIABLES,
         (jaxselect.from_sequences([[0], [2]], [1, -1], vocabulary=3, weights=[1, 2]),),
     ),
     "no strata": lambda: training.risk_and_gradient(NETWORK, VARIABLES, ()),
-    "strata of other classes": lambda: training.evaluate(
-        NETWORK, VARIABLES, stratify(COUNTS, [0, 2], classes=3)
-    ),
-    "no pair at once": lambda: training.evaluate(NETWORK, VARIABLES, STRATA, at_once=0),
     "fewer steps than none": lambda: train(steps=-1),
-    "no bag in a minibatch": lambda: train(batch=0, key=KEY),
+    "minibatches without a key": lambda: train(batch=1),
+    "a part that no network has": lambda: train(fixed=("value",)),
 }
 
 
@@ -235,11 +190,6 @@ def test_what_does_not_fit_is_refused_in_one_line():
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_what_is_not_there_has_no_fingerprint(tmp_path):
-    with pytest.raises(FileNotFoundError, match="wanted a file or a folder"):
-        fingerprint(tmp_path / "nothing")
 
 
 def test_what_fits_passes():

@@ -20,9 +20,8 @@ from tests.experiments.test_study import settings_of
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
 MAKEFILE = (ROOT / "Makefile").read_text()
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-    "optional-dependencies"
-]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 COMMANDS = sorted(
     {
         found.replace("\\\n", " ").strip()
@@ -41,21 +40,13 @@ def names(requirements):
 
 
 def lacking_after_a_sweep():
-    """Packages to import that no requirement of `make sweep` brings."""
-    brought, ours = set(), names(EXTRAS["experiments"]) | {"jaxselect"}
-    while new := ours - brought:
-        brought |= new
-        for name in new:
-            try:
-                wanted = importlib.metadata.requires(name) or []
-            except importlib.metadata.PackageNotFoundError:
-                continue
-            ours |= names(one for one in wanted if "extra ==" not in one)
+    """Packages to import that other extras bring than that of `make sweep`."""
+    others = set().union(*map(names, EXTRAS.values())) - {"jaxselect"}
+    others -= names(PROJECT["dependencies"] + EXTRAS["experiments"])
     return sorted(
         module
         for module, sources in importlib.metadata.packages_distributions().items()
-        if not {one.lower().replace("-", "_") for one in sources} & brought
-        and not module.startswith("_")
+        if {one.lower().replace("-", "_") for one in sources} <= others
     )
 
 
@@ -115,6 +106,11 @@ runpy.run_module("experiments.paper.figure_1", run_name="__main__")
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: flax is not installed: make networks")
+
+
+def test_programs_that_make_starts_are_there():
+    for name in re.findall(r"RUN\) -m experiments\.([\w.]+)", MAKEFILE):
+        assert name in experiments.STUDIES
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxselect import compilation
-from jaxselect.compilation import announced, compiled_alone, keep_compiled_programs
+from jaxselect.compilation import compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 
 KEPT = """
@@ -22,9 +21,7 @@ print(jax.config.values["jax_compilation_cache_dir"])
 """
 CASES = {
     "in the user's cache": ({"XDG_CACHE_HOME": "/cache"}, "/cache/jaxselect"),
-    "where the variable says": ({"JAXSELECT_CACHE": "/mine"}, "/mine"),
     "nowhere, if refused": ({"JAXSELECT_CACHE": "off"}, "None"),
-    "where JAX keeps them": ({"JAX_COMPILATION_CACHE_DIR": "/jax"}, "/jax"),
 }
 
 
@@ -73,11 +70,3 @@ def test_entries_that_a_kill_left_without_a_time_are_removed(tmp_path, monkeypat
     keep_compiled_programs.__wrapped__(tmp_path)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["whole-atime", "whole-cache"]
-
-
-def test_only_what_takes_long_is_announced(capsys):
-    with announced("quick", after=30.0):
-        pass
-    with announced("slow", after=0.01):
-        time.sleep(0.2)
-    assert capsys.readouterr().err == "jaxselect: slow\n"

@@ -57,12 +57,3 @@ def test_an_interruption_leaves_nothing(error, tmp_path):
         aside.write_text("half")
         raise error
     assert not list(tmp_path.iterdir())
-
-
-def test_two_writers_do_not_meet(tmp_path):
-    """The suffix stays, the name is the process's own."""
-    with replacing(tmp_path / "arrays.npz") as aside:
-        aside.write_text("")
-        assert aside.suffix == ".npz"
-        assert str(os.getpid()) in aside.name
-        assert aside.name.startswith(".")

@@ -99,8 +99,3 @@ def test_far_out_the_logs_go_on(loss):
     if loss is POLYNOMIAL:
         # −ℓ′ = 1/(4 m²) (1 + O(m⁻²)).
         relative(np.exp(loss.log_slope(far)), 1 / (4 * far**2), worse=1e5)
-
-
-def test_a_loss_is_a_static_setting(loss):
-    assert hash(loss) == hash(loss) and loss.name in repr(loss)
-    assert "0x" not in repr(loss)

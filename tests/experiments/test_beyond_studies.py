@@ -185,7 +185,4 @@ def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():
 def test_the_tutorial_runs():
     nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
     notebook = nbformat.read(TUTORIAL, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
-    assert not any("def " in cell.source for cell in code)
     nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()

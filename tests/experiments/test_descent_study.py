@@ -14,8 +14,6 @@ import pytest
 
 from experiments.beyond import descent
 from experiments.beyond.problem import Problem
-from experiments.common.study import check
-from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
@@ -247,9 +245,3 @@ def test_what_is_summed_up_of_a_rule():
     assert found["difference_limit"] == pytest.approx(np.log(3.0))
     assert (found["log_time"], found["log_inverse_loss"]) == (11.0, 12.0)
     assert found["selected"] == pytest.approx(22 / 23)
-
-
-@pytest.mark.parametrize("change", [{"batch": 65}, {"batches": (13,)}, {"looks": 3}])
-def test_settings_without_a_study_are_refused(change):
-    with pytest.raises(BadInput, match="wanted"):
-        check(dataclasses.replace(descent.PRESETS["smoke"], **change))

@@ -56,7 +56,13 @@ def test_every_shape_of_a_sweep_has_its_own_edges_over_the_whole_map(monkeypatch
 
 
 def test_a_family_beyond_the_theory_has_none():
-    for other in ({"family": "classes"}, {"per_sequence": [2]}, {"embed": "mine:e"}):
+    beyond = {
+        "family": "classes",
+        "per_sequence": [2],
+        "purity": [0.9],
+        "embed": "my:e",
+    }
+    for other in ({name: value} for name, value in beyond.items()):
         found, note = edges.predicted(GRID | other)
         assert found == [] and note.startswith("no predicted lines")
 

@@ -12,9 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.beyond import (
-    joint,
-)
+from experiments.beyond import joint
 from experiments.beyond.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
@@ -22,8 +20,6 @@ from jaxselect.model.selection import importance
 from tests.tolerances import assert_close
 
 SIZES = Problem(64, 4, 4, 4)
-
-
 ASK = dataclasses.replace(
     joint.PRESETS["full"],
     dims=(1e6,),

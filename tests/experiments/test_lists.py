@@ -1,6 +1,5 @@
 """The study of decision lists: its data, and what it counts, by hand."""
 
-import dataclasses
 import itertools
 from functools import partial
 
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 
 from experiments.beyond import lists
-from experiments.common.study import check
-from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.lists import alternating_list
 
@@ -73,12 +70,6 @@ def test_shares_are_over_the_runs_that_count():
     none = dict.fromkeys(found, np.zeros((1, 1, 2)))
     assert lists.summary(none)["same_list"] is None
     assert "none of 2" in lists.line({"data": "a", "way": "b"} | lists.summary(none))
-
-
-@pytest.mark.parametrize("change", [{"positive": 1.0}, {"length": 3}])
-def test_settings_without_a_study_are_refused(change):
-    with pytest.raises(BadInput, match="wanted"):
-        check(dataclasses.replace(SMOKE, **change))
 
 
 def test_every_list_of_small_data_and_no_other_is_found():

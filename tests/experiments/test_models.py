@@ -12,8 +12,6 @@ import quadprog
 from experiments.beyond import models
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
-from experiments.common.study import check
-from jaxselect.checks import BadInput
 from jaxselect.data.loss import LOGISTIC, NEXT_TOKEN
 from jaxselect.model.attention import attend_bags, functional_margin
 
@@ -129,8 +127,3 @@ def test_other_targets_than_the_definition_has_contradict_the_claims(monkeypatch
     monkeypatch.setattr(models, "next_token", planted)
     models.run(settings, results)
     assert verdicts(results)[4] is Verdict.FAILS
-
-
-def test_more_checks_than_problems_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="--checked 5: wanted at most --problems 3"):
-        check(dataclasses.replace(SMOKE, checked=5, out=tmp_path))

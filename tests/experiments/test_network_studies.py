@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from scipy.stats import spearmanr
 
 from experiments.benchmarks import networks as benchmark
 from experiments.common.claims import Verdict
@@ -17,7 +16,7 @@ from experiments.common.results import Finished, read
 from experiments.networks import data as network_data
 from experiments.networks import protocol
 from experiments.paper import _network, classes, key_query
-from experiments.paper._tables import TABLES, published, tables_of
+from experiments.paper._tables import published, tables_of
 from experiments.text import data as review_data
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
@@ -90,24 +89,6 @@ def test_two_parts_of_the_invented_tokens_agree_on_what_matters():
     present = (data.train > 0).toarray()
     assert_close(importance[:, 1], (data.labels @ present) / (2 * len(present)))
     assert np.allclose(across[:, 0], -across[:, 1], equal_nan=True)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_published_tables_are_whole(name):
-    for centres, means in TABLES[name].values():
-        assert len(centres) == len(means) and centres == sorted(centres)
-
-
-@pytest.mark.parametrize("name", ["two_layer", "two_layer_key_query", "mlp"])
-def test_published_columns_have_their_shape(name):
-    """E·v rises with the posterior difference and E·p is even: a swap is seen."""
-    for column, (centres, means) in TABLES[name].items():
-        rising = spearmanr(centres, means).statistic
-        even = spearmanr(np.abs(centres), means).statistic
-        if column == "scores":
-            assert even > 0.9 and abs(rising) < 0.3
-        else:
-            assert rising > 0.6 and abs(even) < 0.75 < 0.8
 
 
 def around(name, further=0):
@@ -187,11 +168,13 @@ def test_words_in_other_bins_are_noticed_by_a_search(name):
         assert criterion(around(name, 1), bins) > 0.02
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path):
-    settings = dataclasses.replace(protocol.PRESETS["smoke"], out=tmp_path)
+def test_a_search_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    settings = dataclasses.replace(protocol.PRESETS["smoke"], drawn=1, out=tmp_path)
+    space = protocol.SPACES[settings.table]
+    space = space._replace(by_hand=space.by_hand[:1])
+    monkeypatch.setitem(protocol.SPACES, settings.table, space)
     first = protocol.main(settings)["tried"]
-    by_hand = protocol.SPACES[settings.table].by_hand
-    assert len(first) == len(by_hand) + settings.drawn + settings.closer
+    assert len(first) == 1 + settings.drawn + settings.closer
     more = protocol.main(dataclasses.replace(settings, closer=2))["tried"]
     assert more[:-1] == first and len(more) == len(first) + 1
     assert read(tmp_path).arrays["means"].shape == (len(more), 2, 20)

@@ -55,6 +55,7 @@ def test_so_does_the_way_in_which_lanes_are_cut(usual):
     assert differences(usual, described()) == []
     assert differences(usual, described(chunk_size=9))
     assert differences(usual, described(vmapped=True))
+    assert differences(usual, description(DEFAULT, 8, False, "gpu"))
 
 
 def test_every_module_that_a_sweep_loads_is_in_its_digest():

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import STUDIES
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.common.study import Experiment
@@ -24,10 +23,9 @@ from experiments.paper import (
 from experiments.paper import several_relevant as several
 from experiments.paper._runs import complete
 from experiments.paper.document import document
-from experiments.paper.page import page
-from experiments.paper.rows import Item, Row, items, study
+from experiments.paper.rows import Item, Row, items
 from experiments.paper.study import PRESETS, is_there, run, settings_of
-from experiments.report.folders import ResultFolder, search
+from experiments.report.folders import ResultFolder
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, alignments, start
@@ -51,15 +49,6 @@ def words(name="two_layer", each=4):
 def judged(arrays, name="two_layer"):
     found = finished({"published": True}, **arrays)
     return _tables.measured(_tables.tables_of(found, name), name, 80)
-
-
-def test_every_item_says_what_the_paper_says_and_where_and_draws():
-    listed = [name for name in STUDIES if name.startswith("paper.")]
-    assert listed == [f"paper.{name}" for name in ITEMS]
-    for name in ITEMS:
-        main = study(name)
-        assert isinstance(main, Experiment) and main.draw and main.claims, name
-        assert all(claim.statement and claim.source for claim in main.claims)
 
 
 @pytest.mark.parametrize("name", ["two_layer", "mlp"])
@@ -217,16 +206,6 @@ def test_the_formula_for_classes_falls_like_the_root_of_the_dimension():
     settings = dataclasses.replace(classes.PRESETS["smoke"], dims=(1e4, 1e6), draws=8)
     error = classes.formula(settings)["error"].mean(axis=1)
     assert error[0] / error[1] == pytest.approx(10, rel=0.2)
-
-
-def test_without_results_every_row_says_how_to_run_it(tmp_path):
-    found = list(items(search([tmp_path])))
-    assert [item.name for item in found] == list(ITEMS)
-    rows = [row for item in found for row in item.rows]
-    assert {row.verdict for row in rows} == {"not run"}
-    text = page(found)
-    assert all(f'id="{name}"' in text for name in ITEMS)
-    assert text.count("python -m experiments.<wbr>paper.<wbr>") >= len(ITEMS)
 
 
 def test_rows_are_of_the_latest_results_that_are_no_smoke_run(tmp_path, monkeypatch):

@@ -1,9 +1,6 @@
 """The report on spoilt results: said in one line, and the rest of the page is whole."""
 
 import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +11,7 @@ from experiments.common import results
 from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.study import PRESETS, Settings, report
-from jaxselect.checks import BadInput
-from jaxselect.sweep import store
-from tests.experiments.invented_results import (
-    invent_reviews,
-    invent_sweep,
-    rewrite,
-)
+from tests.experiments.invented_results import invent_reviews, invent_sweep, rewrite
 from tests.experiments.test_console import ended
 from tests.experiments.test_report import Reader, describe
 
@@ -29,7 +20,6 @@ NASTY = {
     "quotes": "\"'><img src=x onerror=window.injected=1>",
     "long": "x" * 10_000,
     "right to left": "\u202eمرحبا\u202e שלום",
-    "comment": "<!--<script>",
     "template": "{{ 7 * 7 }}${alert(1)}",
 }
 
@@ -42,39 +32,18 @@ def folder(tmp_path):
 def damage(folder, kind):
     """Spoil a folder of results in one of the ways in which folders are spoilt."""
     chunk = next((folder / "chunks").glob("*.npy"))
-    description = store.read_description(folder)
     settings = folder / "settings.json"
     if kind == "cut":
         chunk.write_bytes(chunk.read_bytes()[:-40])
-    elif kind == "no settings":
-        settings.unlink()
     elif kind == "no runs":
-        for path in (folder / "chunks").glob("*.npy"):
-            path.unlink()
+        chunk.unlink()
+    elif kind == "another version":
+        describe(folder, statuses=None)
     else:
-        spoilt = {
-            "not json": "{",
-            "other version": json.dumps(description | {"statuses": None}),
-            "a list": "[1, 2]",
-            "a study stopped": '{"study": "phases", "axes": {}}',
-        }
-        settings.write_text(spoilt[kind])
-        if kind == "a study stopped":
-            chunk.unlink()
+        settings.write_text("{")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "cut",
-        "not json",
-        "other version",
-        "no settings",
-        "no runs",
-        "a list",
-        "a study stopped",
-    ],
-)
+@pytest.mark.parametrize("kind", ["cut", "no runs", "another version", "not json"])
 def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
     damage(invent_sweep(tmp_path / "other"), kind)
     made = report(Settings(folders=(tmp_path,), out=tmp_path))
@@ -84,46 +53,22 @@ def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
     assert len(Reader(text).data()["phases"]) == 1
 
 
-@pytest.mark.parametrize("format_", [99, None])
-def test_a_study_of_another_version_is_said(folder, tmp_path, format_):
-    results.write(tmp_path / "study", settings=Settings(), results={"seeds": 1})
-    path = tmp_path / "study" / "results.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": format_}))
-    made = report(Settings(folders=(tmp_path,), out=tmp_path))
-    assert "another version" in made["troubles"][0]
-
-
-@pytest.mark.parametrize("kind", ["mistyped", "empty", "damaged", "a file"])
+@pytest.mark.parametrize("kind", ["mistyped", "damaged"])
 def test_a_page_is_never_replaced_by_an_empty_one(folder, tmp_path, kind):
     made = report(Settings(folders=(folder,), out=tmp_path))
     before = made["page"].read_bytes()
     other = tmp_path / "other"
-    if kind != "mistyped":
-        other.mkdir()
     if kind == "damaged":
+        other.mkdir()
         (other / "results.json").write_text("[" * 100_000)
-    if kind == "a file":
-        other = made["page"]
     words = [other, "--out", tmp_path]
     assert ended(report, words, PRESETS) == 2
     assert made["page"].read_bytes() == before
 
 
-def test_a_folder_that_is_named_twice_or_beside_a_wrong_one(folder, tmp_path):
-    twice = report(Settings(folders=(folder, folder), out=tmp_path / "twice"))
-    assert len(twice["shown"]) == 1
-    with pytest.raises(BadInput, match="no folder of results"):
-        report(Settings(folders=(folder, tmp_path / "none"), out=tmp_path / "page"))
-    assert not (tmp_path / "page").exists()
-
-
-@pytest.mark.parametrize("kind", ["code", "name"])
-def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path, kind):
+def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path):
     other = invent_sweep(tmp_path / "other")
-    if kind == "code":
-        rewrite(other, status=lambda rows: np.where(rows["lane"] == 5, 77, 0))
-    else:
-        describe(other, statuses={"SELECTED_ALL": 0, "UNHEARD_OF": 1})
+    rewrite(other, status=lambda rows: np.where(rows["lane"] == 5, 77, 0))
     made = report(Settings(folders=(tmp_path,), out=tmp_path))
     (trouble,) = made["troubles"]
     assert "statuses that are not known here" in trouble
@@ -146,19 +91,3 @@ def test_text_of_others_stays_text(folder, tmp_path):
     for tag, attributes in read.tags:
         assert tag != "img"
         assert not any(key.startswith("on") for key in attributes), tag
-
-
-def test_what_is_not_installed_is_named(folder, tmp_path):
-    code = f"""
-import sys
-sys.modules["jinja2"] = None
-from experiments.report import study
-from experiments.common.console import command
-command(study.report, study.PRESETS, ["{tmp_path}", "--out", "{tmp_path}"])
-"""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "jinja2" in done.stderr and "jaxselect[experiments]" in done.stderr

@@ -15,7 +15,6 @@ from pyarrow import parquet
 
 from experiments import reviews
 from experiments.common.results import read
-from experiments.figures import __main__ as figures
 from experiments.text import data as review_data
 from experiments.text import fitting
 from experiments.text.source import Source
@@ -75,9 +74,7 @@ def test_whole_program_on_files(files):
             "no.parquet does not exist",
         ),
         ((), "no reviews: give --train FILE"),
-        (("--train", __file__, "--test", __file__), "ends in '.py': wanted a .parq"),
         (("--preset", "smoke", "--step-size", "0"), "--step-size 0.0: wanted"),
-        (("--preset", "smoke", "--dim", "0"), "--dim 0: wanted 1"),
         (("--preset", "smoke", "--min-count", "1000000"), "no word occurs 1000000"),
     ],
 )
@@ -202,12 +199,6 @@ def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     path = tmp_path / "all.parquet"
     splits, _ = review_data.load(Source(path, path, min_count=1))
     assert len(splits.words) == 1 + len(splits.train.labels) == 37
-
-
-def test_a_figure_says_what_is_missing(tmp_path, capsys):
-    (tmp_path / "results.json").write_text("{}")
-    assert figures.main([str(tmp_path)]) == 2
-    assert "holds no finished results" in capsys.readouterr().err
 
 
 def test_each_split_is_read_from_its_own_file(files):

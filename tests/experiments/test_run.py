@@ -8,12 +8,26 @@ from dataclasses import replace
 import pytest
 
 from experiments import run
-from jaxselect.checks import BadInput
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.trial import Trial
 from tests.experiments.test_console import ended
 
 COMMAND = ["--preset", "smoke", "--verify", "--explain", "--json"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_once():
+    """Every run here has the sizes of one program, and of one that verifies it."""
+    compiled, real = {}, run._compiled
+
+    def once(function, arguments):
+        if function.__name__ not in compiled:
+            compiled[function.__name__] = real(function, arguments)
+        return compiled[function.__name__]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_compiled", once)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +54,8 @@ def test_a_run_says_what_it_found(printed):
     assert found["status"] == "selected_all"
     assert min(found["compile_seconds"], found["run_seconds"]) > 0
     assert f"{run.STORIES[TrialStatus.SELECTED_ALL]}{run.GROWS}." in err
-    full = "█" * run.BAR
-    assert err.count(f"{full}  100%") == 2
-    for name, value, meaning in run._numbers(found):
-        assert f"{name:36} {value}" in err
-        assert meaning.split(".")[0][:40] in err
+    assert err.count("  100%\n") == 2
+    assert all(f"{name:36} {value}" in err for name, value, _ in run._numbers(found))
     # The line names d = 256, η₀ = 100, ‖p‖ = 100 and the seed, each as one argument.
     size = found["settings"]
     gamma = size["step_size"] / (4 * size["length"] * size["relevant"])
@@ -62,16 +73,6 @@ def test_a_closer_integration_that_ends_otherwise_is_exit_code_one(
     monkeypatch.setattr(run, "_verified", lambda *_: check)
     assert ended(run.run, COMMAND, run.PRESETS) == 1
     assert capsys.readouterr().err.count("ANOTHER") == 1
-
-
-@pytest.mark.parametrize(
-    ("precision", "step_size"), [("float64", 1e155), ("float32", 1e18)]
-)
-def test_a_step_that_overflows_is_refused_before_it_is_taken(precision, step_size):
-    settings = replace(run.Run(), precision=precision, step_size=step_size)
-    with pytest.raises(BadInput, match=r"step_size .* wanted a number between"):
-        settings.check()
-    replace(settings, step_size=1e-5 * step_size).check()
 
 
 def test_every_status_has_its_story():

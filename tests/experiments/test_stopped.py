@@ -25,22 +25,6 @@ from tests.experiments.test_console import ended
 from tests.tolerances import assert_close
 
 
-def test_sigterm_is_exit_code_130_and_leaves_old_results(tmp_path, monkeypatch, capsys):
-    """It arrives as a study sets up its device."""
-
-    def stop(precision):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
-
-    monkeypatch.setattr(study, "configure", stop)
-    old = tmp_path / "figure.png"
-    old.write_text("of a run before")
-    flags = ["--preset", "smoke", "--out", tmp_path]
-    assert ended(random_embeddings.main, flags, random_embeddings.PRESETS) == 130
-    assert "what was finished is on disk" in capsys.readouterr().err
-    assert [*tmp_path.iterdir()] == [old] and old.read_text() == "of a run before"
-
-
 def test_each_model_of_the_reviews_begins_as_its_name_says(tmp_path, monkeypatch):
     runs, begun = [], []
 

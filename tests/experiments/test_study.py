@@ -11,9 +11,7 @@ import experiments
 from experiments.common import console
 from experiments.common.study import (
     Bound,
-    Experiment,
     Program,
-    Study,
     check,
     check_numbers,
 )
@@ -36,13 +34,6 @@ PRESETS = {name: found for name in experiments.STUDIES if (found := settings_of(
 PROGRAMS = {name: [*found.values()][-1] for name, found in PRESETS.items()}
 
 
-def program_of(name):
-    """The function that a program runs."""
-    module = importlib.import_module(type(PROGRAMS[name]).__module__)
-    names = ("main", "run", "compare", "report")
-    return next((vars(module)[one] for one in names if one in vars(module)), None)
-
-
 def test_every_program_has_settings_of_the_base_and_presets_with_their_names():
     assert {*experiments.STUDIES} - PRESETS.keys() == {"figures"}
     for found in PRESETS.values():
@@ -51,12 +42,6 @@ def test_every_program_has_settings_of_the_base_and_presets_with_their_names():
             check(settings)
             read = console.parse(lambda settings: {}, found, ["--preset", name])
             assert read == settings
-
-
-def test_every_study_is_run_by_the_base():
-    """It is checked before it runs, stopped, written and drawn as all are."""
-    studies = [name for name, one in PROGRAMS.items() if isinstance(one, Study)]
-    assert all(isinstance(program_of(name), Experiment) for name in studies)
 
 
 def numbers(settings):

@@ -12,9 +12,7 @@ from experiments.beyond import (
     selection,
     step_size,
 )
-from experiments.beyond import (
-    descent as steps,
-)
+from experiments.beyond import descent as steps
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma

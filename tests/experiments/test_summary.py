@@ -86,6 +86,13 @@ def test_selected_but_not_certified_is_not_counted():
     assert summed["unselected_effect"] is summed["duality_gap"] is None
 
 
+def test_nothing_to_select_is_certified_and_selects_nothing():
+    summed = summarise(results([NONE] * 8, selected=1.0))
+    assert summed["certified_share"] == 1
+    for row in summed["ends_by_step_size"].values():
+        assert (row["selected_all"], row["other"]) == (0, 1)
+
+
 def test_ties_and_rests_that_are_certified_count_and_select_nothing():
     tied, at_rest = STATUSES["TIED"], STATUSES["AT_REST"]
     runs = results([ALL, LEFT, TIES_UNPROVED, tied, ALL, at_rest, -1, -1])
@@ -97,12 +104,6 @@ def test_ties_and_rests_that_are_certified_count_and_select_nothing():
     shares = figures.status_shares(runs)
     np.testing.assert_allclose(sum(shares.values()), 1.0)
     assert shares["TIED"].sum() == 0.5
-
-
-def test_a_sweep_of_which_nothing_is_there():
-    summed = summarise(results([MISSING] * 8))
-    assert summed["certified_share"] is None
-    assert "8 runs" in describe(summed)
 
 
 def test_one_run_has_no_interval():
@@ -255,10 +256,3 @@ def test_ours_beside_the_published_by_hand():
     assert compare_bins(theirs + 10, theirs, level=True)["same_sign"] == 1
     holes = np.array([np.nan, -1.0, 1.0, 4.0])
     assert compare_bins(holes, theirs)["ratio"] == 1
-
-
-def test_nothing_to_select_is_certified_and_selects_nothing():
-    summed = summarise(results([NONE] * 8, selected=1.0))
-    assert summed["certified_share"] == 1
-    for row in summed["ends_by_step_size"].values():
-        assert (row["selected_all"], row["other"]) == (0, 1)

@@ -14,15 +14,13 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model import step as embedding_step
 from jaxselect.model.parameters import gaussian, gaussian_reduced
-from jaxselect.model.selection import importance
 from jaxselect.networks.embedding_step import (
     change_error,
-    network_risk,
     network_step,
     predicted_change,
     two_layer_importance,
 )
-from jaxselect.networks.network import Design, Network, alignments, start
+from jaxselect.networks.network import Design, Network, start
 from tests.exponents import mean_error_exponent
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
@@ -103,43 +101,6 @@ def test_behind_an_mlp_a_step_goes_along_the_response():
     assert abs(exponent + 0.5) < 0.1
 
 
-def test_reached_importance_of_positions_that_never_repeat():
-    """If no token repeats, w = (1 + ρ) C / T exactly: every row of A is the same."""
-    corpus = from_sequences([[0, 1, 2], [1, 3], [0]], [1, -1, 1], vocabulary=4)
-    assert_close(reached(corpus), 2 * importance(corpus))
-
-
-def test_one_trace_serves_seeds_dimensions_and_step_sizes():
-    """A grid under vmap gives what single runs of a two-layer network give."""
-    corpus = corpus_of("assumption one")
-    network = Network(corpus.vocabulary, corpus.vocabulary + 2, Design(2, "product"))
-    blank = begun(network, jax.random.key(0))
-    traces = []
-
-    def trained(seed, dim, eta):
-        traces.append(1)
-        base = gaussian_reduced(
-            jax.random.key(seed), vocabulary=corpus.vocabulary, dim=dim
-        )
-        begin = network_step(network, with_base(blank, base), corpus, eta)
-
-        def descend(variables, _):
-            slope = jax.grad(network_risk, argnums=1)(network, variables, corpus)
-            return jax.tree.map(lambda x, g: x - 0.5 * g, variables, slope), None
-
-        end, _ = jax.lax.scan(descend, begin, None, length=5)
-        return alignments(network, end)[1]
-
-    seeds, dims = jnp.array([0, 1, 2]), jnp.array([5.0, 300.0, 1e8])
-    etas = jnp.array([0.1, 10.0, 100.0])
-    together = jax.jit(jax.vmap(trained))(seeds, dims, etas)
-    assert len(traces) == 1 and together.shape == (3, corpus.vocabulary, 1)
-    single = jax.jit(trained)
-    for place in range(3):
-        alone = single(seeds[place], dims[place], etas[place])
-        assert_close(together[place], alone, worse=100)
-
-
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("name", CORPORA)
 def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
@@ -157,25 +118,6 @@ def test_two_layer_importance_is_that_of_attention_at_orthonormal_embeddings(
     assert_close(reached(corpus, residual=residual), wanted)
 
 
-def test_change_error_at_small_size_is_the_formula():
-    """d = 8, everything written out; zero where the prediction is the change."""
-    rng = np.random.default_rng(0)
-    before, after = rng.normal(size=(2, 4, 8))
-    heads, predicted = rng.normal(size=(2, 8)), rng.normal(size=(4, 2))
-    left = sum(
-        (after[s, i] - before[s, i] - sum(predicted[s] * heads[:, i])) ** 2
-        for s in range(4)
-        for i in range(8)
-    )
-    states = [
-        {"params": {"embeddings": jnp.asarray(E), "heads": jnp.asarray(heads)}}
-        for E in (before, after, before + predicted @ heads)
-    ]
-    got = change_error(states[0], states[1], jnp.asarray(predicted))
-    assert_close(got, np.sqrt(left / (predicted**2).sum()))
-    assert_close(change_error(states[0], states[2], jnp.asarray(predicted)), 0.0)
-
-
 def test_one_layer_takes_the_step_of_the_base_model():
     corpus = corpus_of("arbitrary")
     base = gaussian(jax.random.key(1), vocabulary=corpus.vocabulary, dim=5)
@@ -185,3 +127,16 @@ def test_one_layer_takes_the_step_of_the_base_model():
     wanted = jax.jit(embedding_step.embedding_step)(base, corpus, 7.0)
     assert_close(after["embeddings"], wanted.embeddings)
     assert_close(after["cls"], base.query)
+
+
+def test_change_error_is_the_share_that_is_missing():
+    """With orthonormal heads: E¹ − E⁰ = 3/4 P V leaves a quarter of ‖P‖."""
+    predicted, heads = (
+        jnp.asarray(np.random.default_rng(0).normal(size=(4, 2))),
+        np.eye(2, 8),
+    )
+    before, after = (
+        {"params": {"embeddings": 1.0 + share * predicted @ heads, "heads": heads}}
+        for share in (0.0, 0.75)
+    )
+    assert_close(change_error(before, after, predicted), 0.25)

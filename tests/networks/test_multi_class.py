@@ -8,7 +8,6 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.loss import LOGISTIC
@@ -31,17 +30,6 @@ BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabula
 def as_classes(corpus):
     labels = (corpus.labels + 1) // 2
     return Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
-
-
-def test_two_classes_are_the_logistic_loss():
-    """softmax over (0, f) is σ(f)."""
-    output = jnp.array([-3.0, 0.2, 800.0])
-    pair = jnp.stack([jnp.zeros(3), output], axis=1)
-    for label in (0, 1):
-        classes = functional_margin(jnp.full(3, label), pair)
-        sign = functional_margin(jnp.full(3, 2 * label - 1), output)
-        assert_close(classes.value, sign.value)
-        assert_close(classes.gradient[:, 1], sign.gradient)
 
 
 def test_the_logistic_loss_of_the_margin_is_cross_entropy():
@@ -107,8 +95,3 @@ def test_each_class_picks_its_own_tokens():
         assert got[token].argmax() == token // 2
         assert (got[token] > 0).sum() == 1
     assert np.abs(got[2 * classes :]).max() < 1e-15
-
-
-def test_designs_without_a_formula_are_refused():
-    with pytest.raises(ValueError, match="wanted one head"):
-        predicted_change(BINARY, Design(2, heads=3), 1.0)

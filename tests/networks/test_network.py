@@ -22,28 +22,18 @@ from jaxselect.networks.network import (
     Design,
     Network,
     Tables,
-    count_parameters,
     look_up,
     output,
     start,
     start_reduced,
     tables_of,
-    two_layer_weights,
 )
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
-CORPUS = jax.jit(
-    lambda: several_relevant(
-        jax.random.key(7),
-        sequences=20,
-        length=8,
-        relevant=3,
-        irrelevant=6,
-        per_sequence=3,
-        purity=0.5,
-    )
-)()
+SIZES = {"sequences": 20, "length": 8, "relevant": 3, "irrelevant": 6}
+DRAW = partial(several_relevant, **SIZES, per_sequence=3, purity=0.5)
+CORPUS = jax.jit(DRAW)(jax.random.key(7))
 # Each layer, way to attend, activation and number of heads once.
 DESIGNS = {
     "product": Design(1, "product"),
@@ -184,85 +174,6 @@ def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
     assert_close(outputs[0], outputs[1])
 
 
-def test_where_self_attention_sees_one_token_only_the_layer_is_the_identity():
-    """A bag of one distinct token: h_s = E_s (+ E_s with the residual)."""
-    bag = from_sequences([[2, 2, 2]], [1], vocabulary=CORPUS.vocabulary)
-    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
-    for residual, times in ((False, 1), (True, 2)):
-        network, variables = drawn(Design(2, residual=residual))
-        got = apply(network, with_base(variables, base), bag)[:, 0]
-        assert_close(got, times * jax.jit(attention.outputs)(base, bag))
-
-
-def test_dependence_through_inner_products_only():
-    """A rotation of everything changes no output: also of W, from W = I."""
-    network, variables = drawn(Design(2, "product"))
-    inner = variables["params"]
-    turn = np.linalg.qr(jax.random.normal(jax.random.key(0), (7, 7)))[0]
-    turned = {name: leaf @ turn for name, leaf in inner.items()}
-    turned |= {name: turn.T @ inner[name] @ turn for name in inner if "product" in name}
-    assert_close(
-        apply(network, {"params": turned}, CORPUS), apply(network, variables, CORPUS)
-    )
-
-
-def test_more_heads_than_dimensions_are_unit_vectors():
-    _, variables = drawn(Design(heads=9))
-    heads = variables["params"]["heads"]
-    assert heads.shape == (9, 7)
-    assert_close(jnp.linalg.norm(heads, axis=1), jnp.ones(9))
-
-
-def test_parameter_counts():
-    _, variables = drawn(Design(2, "separate", activation="relu", heads=3))
-    counts = count_parameters(variables)
-    dim, square = 7, 49
-    wanted = {"embeddings": CORPUS.vocabulary * dim, "cls": dim, "heads": 3 * dim}
-    wanted |= {"hidden": square, "bias": dim}
-    wanted |= {f"{part}_{n}": square for part in ("query", "key") for n in (1, 2)}
-    assert counts == wanted
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"layers": 3}, "layers is 3"),
-        ({"key_query": "both"}, "key_query is 'both'"),
-        ({"activation": "sine"}, "activation is 'sine'"),
-        ({"heads": 0}, "heads 0: wanted"),
-    ],
-)
-def test_an_impossible_design_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Design(**settings)
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-def test_longer_sequences_are_the_same_bag(name):
-    """C → kC leaves every output."""
-    network, variables = drawn(DESIGNS[name])
-    variables = disturbed(variables)
-    longer = type(CORPUS)(
-        CORPUS.tokens, 3 * CORPUS.counts, CORPUS.labels, CORPUS.vocabulary
-    )
-    assert_close(apply(network, variables, longer), apply(network, variables, CORPUS))
-
-
-@pytest.mark.parametrize("residual", [True, False])
-def test_two_layers_weigh_one_or_two_times_in_all(residual):
-    """Σ_r w_r = 1 + ρ, and padding has no weight."""
-    keys = jax.random.split(jax.random.key(0), 2)
-    scores, logits = (
-        jax.random.normal(keys[0], (5,)),
-        jax.random.normal(keys[1], (5, 5)),
-    )
-    counts = jnp.array([3.0, 1.0, 0.0, 2.0, 0.0])
-    weigh = jax.jit(two_layer_weights, static_argnums=3)
-    weights = weigh(scores, logits, counts, residual)
-    assert_close(weights.sum(), 1.0 + residual)
-    assert (weights[jnp.array([2, 4])] == 0).all()
-
-
 def test_reduced_start_has_the_law_of_the_start():
     """Second moments of E, p and the heads at d = 12, within five standard errors."""
     design, draws = Design(heads=2), 2000
@@ -282,6 +193,7 @@ def test_reduced_start_has_the_law_of_the_start():
         )
     )(keys)
     (here, heads), (there, _) = jax.tree.map(np.asarray, (here, there))
+    assert_close(np.linalg.norm(heads, axis=-1), np.ones((draws, 2)))
     # Uniform on the sphere: no side is preferred.
     assert np.abs(heads.mean(axis=0)).max() < 5 / np.sqrt(12 * draws)
     for moment in (1, 2):

@@ -10,22 +10,6 @@ from jaxselect.sweep import batch_size
 from jaxselect.sweep.grid import FAMILIES, Grid
 
 
-@pytest.mark.parametrize("fixed", [0, 5, 10**9])
-@pytest.mark.parametrize("each", [0, 3, 1000])
-@pytest.mark.parametrize("space", [1, 900, 70_000, 10**9 + 300])
-def test_the_most_max_batch(fixed, each, space):
-    asked = []
-
-    def held(lanes):
-        asked.append(lanes)
-        return fixed + each * lanes
-
-    found = batch_size.max_batch(held, space, 64)
-    fitting = [2**k for k in range(7) if fixed + each * 2**k <= space]
-    assert found == max(fitting, default=1)
-    assert asked in ([64], [64, 32])
-
-
 @pytest.mark.parametrize(("kept", "found"), [(16, 64), (747_000, 32), (2**20, 32)])
 def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     """By a program that keeps so many numbers of each lane, of the largest shape.
@@ -51,21 +35,10 @@ def test_a_device_gets_what_its_memory_holds(monkeypatch, kept, found):
     assert [dict(shape)["sequences"] for shape in shapes] == [40]
 
 
-def test_a_device_that_tells_nothing_gets_the_most():
-    assert jax.local_devices()[0].memory_stats() is None
-    assert batch_size.lanes_per_device(Grid(), 16) == 16
-
-
 def test_all_that_a_program_holds_counts():
     line = jax.ShapeDtypeStruct((1000,), float)
     outer = jax.jit(lambda x: jnp.outer(x, x)).lower(line).compile()
     assert batch_size.bytes_needed(outer.memory_analysis()) >= 8 * (1000 + 1000**2)
-
-
-@pytest.mark.parametrize("kind", batch_size.CHUNK_SIZE)
-def test_lanes_are_in_step_where_that_pays(kind):
-    found = batch_size.chunk_layout(Grid(), kind, measured=False)
-    assert found == (kind != "cpu", batch_size.CHUNK_SIZE[kind])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -75,3 +48,8 @@ def test_sizes_are_those_of_a_draw(name):
     (shape,) = grid.shapes()
     bags = grid.bags(shape)
     assert batch_size.sizes(grid, shape) == (*bags.tokens.shape, bags.vocabulary)
+
+
+def test_a_device_that_tells_nothing_gets_the_most():
+    assert jax.local_devices()[0].memory_stats() is None
+    assert batch_size.lanes_per_device(Grid(), 16) == 16

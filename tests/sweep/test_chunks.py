@@ -3,8 +3,6 @@
 import dataclasses
 import itertools
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jax
@@ -12,23 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
 from jaxselect.data.synthetic import (
     assumption_one,
     independent_tokens,
     several_relevant,
 )
-from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
 from jaxselect.stages import STAGES, Next
 from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
-from jaxselect.sweep.run import plan, predicted_steps, program, run_and_write, run_chunk
-from jaxselect.trial import Trial, TrialSettings
+from jaxselect.sweep.run import plan, run_and_write, run_chunk
+from jaxselect.trial import Trial
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(
@@ -51,9 +46,9 @@ def changed(grid, **values):
     return dataclasses.replace(grid, axes={**grid.axes, **values}, **fields)
 
 
-def results_of(grid, chunk_size, folder, order=None, vmapped=False):
+def results_of(grid, chunk_size, folder, vmapped=False):
     store.prepare(folder, describe(grid))
-    for index in order or range(len(plan(grid, chunk_size))):
+    for index in range(len(plan(grid, chunk_size))):
         run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=vmapped)
     return store.load_all(folder)
 
@@ -70,16 +65,6 @@ def test_every_lane_is_in_one_chunk():
         lanes = np.concatenate([chunk.lanes for chunk in chunks])
         assert sorted(lanes.tolist()) == list(range(grid.size))
         assert max(len(chunk.lanes) for chunk in chunks) <= size
-
-
-def test_chunks_hold_lanes_of_like_cost():
-    """And come in the order of their cost, the most expensive ones first."""
-    grid, before = PRESETS["default"].grid, np.inf
-    for chunk in plan(grid, 8):
-        values = lane_values(grid, chunk.lanes)
-        steps = predicted_steps(values["dim"], values["step_size"] / 256)
-        assert steps.max() < 1.2 * steps.min() and steps.max() <= before
-        before = steps.min()
 
 
 def test_lanes_carry_the_values_of_their_cell():
@@ -214,37 +199,6 @@ def test_runs_have_the_precision_of_their_grid(precision, monkeypatch, tmp_path)
     assert launch.run_grid(grid, tmp_path).number.dtype == precision
 
 
-def test_the_order_does_not_matter(reference, tmp_path):
-    number = len(plan(TINY, 4))
-    other = results_of(TINY, 4, tmp_path, list(reversed(range(number))))
-    assert reference.drop_vars("file").equals(other.drop_vars("file"))
-
-
-def test_one_program_per_shape(monkeypatch, tmp_path):
-    """Counted by a trial that draws its corpus and finds nothing."""
-    traced = []
-    names = {field.name for field in dataclasses.fields(Trial)}
-    whole = {"status", "reason", "history_dim", "num_steps", "next"}
-
-    grid = changed(TINY, sequences=(6, 10), seed=(0,))
-
-    def counted(key, draw, dim, step_size, **settings):
-        traced.append(draw)
-        assert settings["settings"] == TrialSettings(FlowSettings(), grid.path_points)
-        found = {name: 0 * step_size for name in names - whole}
-        found |= dict.fromkeys(whole, jnp.array(0))
-        path = {name for name in names if name.startswith("path_")}
-        found |= dict.fromkeys(path, jnp.zeros(grid.path_points))
-        found["query"] = jnp.zeros(settings["point"].query.shape)
-        return Trial(**found)
-
-    monkeypatch.setattr(sweep_module, "run_trial", counted)
-    program.cache_clear()
-    results_of(grid, 4, tmp_path)
-    program.cache_clear()
-    assert len(traced) == 2
-
-
 def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
     asked = []
 
@@ -272,19 +226,6 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
     assert len(set(asked)) == 1 + len(others)
 
 
-def test_a_sweep_is_compiled_with_little_effort_while_that_is_sooner_done(monkeypatch):
-    """On a TPU all effort is dearer, and the preset made for one is worth it."""
-
-    def compiles_fast(grid):
-        return batch_size.compile_options_for(grid) is fast_compile_options()
-
-    seeds = tuple(range(batch_size.FEW_RUNS["cpu"] + 1))
-    some = dataclasses.replace(TINY, dim=(1e6,), step_size=(100.0,), seed=seeds)
-    assert compiles_fast(TINY) and not compiles_fast(some)
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    assert compiles_fast(some) and not compiles_fast(PRESETS["tpu"].grid)
-
-
 def test_every_axis_is_an_argument_of_the_family_and_reaches_it():
     grid = changed(TINY, purity=(0.6, 1.0))
     for lane, purity in ((0, 0.6), (-1, 1.0)):
@@ -299,16 +240,6 @@ def test_every_axis_is_an_argument_of_the_family_and_reaches_it():
         wrong.check()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_a_grid(preset):
-    grid = PRESETS[preset].grid
-    grid.check()
-    assert grid.size == sum(len(chunk.lanes) for chunk in plan(grid, 256))
-    if preset == "phase":
-        assert grid.size >= 1e5
-        assert (min(grid.dim), max(grid.dim)) == (16, 1e9)
-
-
 def taken(key, status):
     return several_relevant(key, sequences=8, length=3, relevant=2, irrelevant=4)
 
@@ -318,23 +249,15 @@ def numbers_only(key):
 
 
 BAD_GRIDS = {
-    "dim 0": (dict(dim=(0.0,)), "dim 0.0"),
     "half a dim": (dict(dim=(1.5,)), "dim 1.5"),
-    "infinite dim": (dict(dim=(float("inf"),)), "dim inf"),
-    "no step": (dict(step_size=(0.0,)), "step_size 0.0"),
     "step NaN": (dict(step_size=(float("nan"),)), "step_size nan"),
     "norm": (dict(until_norm=-1.0), "until_norm -1.0"),
     "empty axis": (dict(seed=()), "seed"),
     "twice": (dict(seed=(1, 1)), "all different"),
-    "negative seed": (dict(seed=(-1,)), "seed"),
     "odd": (dict(sequences=(7,)), "sequences 7"),
-    "share of the exact family": (dict(irrelevant_share=(0.5,)), "is no axis here"),
     "a name of results": (dict(draw=taken, status=(1.0,)), "an axis named status"),
     "no corpus": (dict(draw=numbers_only), "gives no Corpus"),
-    "an axis without values": (dict(draw=taken), "axis status: wanted one or more"),
-    "purity": (dict(purity=(1.5,)), "purity 1.5"),
     "a later purity": (dict(purity=(0.5, 1.5, 1.0)), "purity 1.5"),
-    "path": (dict(path_points=-1), "path_points -1"),
 }
 
 
@@ -365,23 +288,6 @@ def test_devices_share_one_queue():
     assert sorted(entry["index"] for entry in done) == list(range(20))
     assert sorted(index for index, _ in job.ran) == list(range(20))
     assert {device for _, device in job.ran} <= {"a", "b"}
-
-
-def test_until_one_is_done_only_the_first_work_and_then_all_at_once():
-    begun, together = [], threading.Barrier(2, timeout=10.0)
-
-    def run(index):
-        begun.append(index)
-        if index:
-            together.wait()
-        else:
-            time.sleep(0.1)
-            assert begun == [0]
-        return {"index": index}
-
-    with ThreadPoolExecutor(2) as pool:
-        done = launch._fed(pool, run, [0, 1, 2, 3, 4], threading.Event(), 2, first=1)
-        assert sorted(one["index"] for one in done) == [0, 1, 2, 3, 4]
 
 
 def test_a_chunk_that_fails_is_an_error_of_the_sweep():

@@ -56,25 +56,8 @@ def test_flags_are_those_of_the_functions():
         read(["--noise", "0.1"])
 
 
-def test_functions_of_a_grid_are_named_with_their_sources():
-    described = GRID.described()
-    assert described["family"] == NAME
-    assert described["embed"] == "tests.sweep.test_family:damped"
-    own = description.modules_outside_library(GRID)
-    sources = description.sources("jaxselect.sweep.run", *own)
-    assert {"tests.variants.noisy_labels", "tests.sweep.test_family"} <= set(sources)
-    assert "jaxselect.data.synthetic" in sources
-
-
-def test_whatever_results_depend_on_is_described(monkeypatch):
-    usual = description.description(GRID, 8, False, "cpu")
-    norm = dataclasses.replace(GRID, until_norm=50.0)
-    single = dataclasses.replace(GRID, precision="float32")
-    others = [(norm, 8, False, "cpu"), (single, 8, False, "cpu")]
-    others += [(GRID, 9, False, "cpu"), (GRID, 8, True, "cpu"), (GRID, 8, False, "gpu")]
-    for other in others:
-        assert differences(usual, description.description(*other))
-    known = description._source
+def test_another_source_of_a_family_is_another_code(monkeypatch):
+    usual, known = description.description(GRID, 8, False, "cpu"), description._source
     edited = {"tests.variants.noisy_labels": known("tests.variants.weighted")}
     monkeypatch.setattr(
         description, "_source", lambda name: edited.get(name) or known(name)
@@ -107,9 +90,6 @@ def test_a_name_finds_its_function(function):
 
 
 def test_what_no_process_can_import_is_refused(monkeypatch):
-    def inner(key):
-        return None
-
     def of_a_script(key):
         return None
 
@@ -121,9 +101,7 @@ def test_what_no_process_can_import_is_refused(monkeypatch):
 
     twin.__module__, twin.__qualname__ = NAME.split(":")
     parts = partial(noisy_labels, noise=0.1)
-    for function in (inner, of_a_script, twin, lambda key: None, parts):
-        with pytest.raises(BadInput, match="other processes can import"):
-            importable("draw", function)
+    for function in (of_a_script, twin, lambda key: None, parts):
         with pytest.raises(BadInput, match="other processes can import"):
             Grid(draw=function).described()
     assert repr(Grid(draw=noisy_labels)).count(label(noisy_labels)) == 1

@@ -13,7 +13,6 @@ import pytest
 
 from experiments.common import console
 from experiments.common.runs import CERTIFIED, with_status
-from experiments.figures import __main__ as figures
 from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.grids import of_family
@@ -103,17 +102,7 @@ def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(
     np.testing.assert_allclose(found, literal(grid, name), rtol=1e-6)
     np.testing.assert_allclose(shown(name), found, rtol=2e-4)
     plain = not np.isnan(results.alignment_error).any()
-    assert plain == (label_of(folder) == "embedding_step")
-
-
-def label_of(folder):
-    return load_all(folder).attrs["grid"]["embed"]
-
-
-def test_its_figures_are_drawn(recipe, tmp_path):
-    _, _, folder = recipe
-    assert figures.main([str(folder), "--into", str(tmp_path)]) == 0
-    assert (tmp_path / "phases.png").exists()
+    assert plain == (results.attrs["grid"]["embed"] == "embedding_step")
 
 
 # A way to embed from outside the package, with an axis that its program traces.
