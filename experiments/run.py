@@ -236,7 +236,7 @@ def _draw(*sizes: int) -> Callable[[jax.Array], Any]:
 
     # A family that cannot be drawn says so before anything is compiled.
     jax.eval_shape(lambda: draw(jax.random.key(0)))
-    say(f"compiling for {sizes[0]} sequences: about 20 s, the next time 5 s …")
+    say(f"compiling for {sizes[0]} sequences: about 10 s, the next time 4 s …")
     return draw
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit
 
 # Arrays of JAX, or of NumPy: text is certified on the host in double precision.
 Margin = Any
@@ -150,7 +149,10 @@ def _logistic_log_slope(margin: Margin) -> Any:
 
 
 def _logistic_ratio(margin: Margin) -> Any:
-    return jax.nn.sigmoid(margin) if _arrays(margin) is jnp else expit(margin)
+    if _arrays(margin) is jnp:
+        return jax.nn.sigmoid(margin)
+    # Without overflow, and to rounding also where it is tiny.
+    return np.exp(np.minimum(margin, 0.0)) / (1.0 + np.exp(-np.abs(margin)))
 
 
 def _logistic_excess(margin: Margin, step: Margin) -> Any:
