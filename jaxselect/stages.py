@@ -366,7 +366,7 @@ class Solved(eqx.Module):
         }
         number = {
             Reason.LINE: found.late_flow_residual,
-            Reason.COMING: found.inactive_pair_bound,
+            Reason.COMING: found.perturbation_bound,
             Reason.HISTORY: end.late.history_change,
         }
         size = f" It is {number[reason]:.3g}." if reason in number else ""

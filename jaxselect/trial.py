@@ -70,7 +70,7 @@ class Trial(Point):
             like every number that depends on p_mm, if p_mm does not exist.
         error_constant: predicted limit of direction_error · cls_norm.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        inactive_pair_bound: bound B on the change of a score, from this p on, by all
+        perturbation_bound: bound B on the change of a score, from this p on, by all
             that may still come: inactive pairs, omitted terms, ties.
         history_change: last change of the part of ρ that only the path decides, in
             scores.
@@ -98,7 +98,7 @@ class Trial(Point):
     direction_error: Float[Scalar, ""]
     error_constant: Float[Scalar, ""]
     late_flow_residual: Float[Scalar, ""]
-    inactive_pair_bound: Float[Scalar, ""]
+    perturbation_bound: Float[Scalar, ""]
     history_change: Float[Scalar, ""]
     tied_share: Float[Scalar, ""]
     unselected_effect: Float[Scalar, ""]
@@ -291,7 +291,7 @@ def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> T
         direction_error=direction_error(query, margin.direction) * known,
         error_constant=late.error_constant * known,
         late_flow_residual=found.late_flow_residual,
-        inactive_pair_bound=found.inactive_pair_bound,
+        perturbation_bound=found.perturbation_bound,
         history_change=late.history_change,
         tied_share=corpus.mean(stage.ties.tied.astype(dtype)),
         unselected_effect=_unselected_effect(stage, found.ending.selected),

@@ -16,7 +16,7 @@ SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""
 NUMBERS = {
     Reason.LINE: "late_flow_residual",
-    Reason.COMING: "inactive_pair_bound",
+    Reason.COMING: "perturbation_bound",
     Reason.HISTORY: "history_change",
 }
 """What exceeds the tolerance, by reason."""

@@ -129,7 +129,7 @@ class Reason(Status):
     MARGIN = 2, "No max-margin solution of the selection: `MaxMarginStatus`."
     LIMIT = 3, "No late flow is predicted: `LimitStatus`."
     LINE = 4, "Margins are off the late flow: `late_flow_residual`."
-    COMING = 5, "What may still come could move a score: `inactive_pair_bound`."
+    COMING = 5, "What may still come could move a score: `perturbation_bound`."
     HISTORY = 6, "What only the path decides still changes: `history_change`."
     TIES = 7, "Ties may be off their rest."
 
@@ -167,7 +167,7 @@ class Certificate(eqx.Module):
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        inactive_pair_bound: bound B on the change of a score, from this p on, by all
+        perturbation_bound: bound B on the change of a score, from this p on, by all
             that may still come: inactive pairs, omitted terms, ties, steps.
         positive: share of the sequences with label +1 whose important tokens are all
             selected; NaN if none has an important token, or if labels are classes.
@@ -179,7 +179,7 @@ class Certificate(eqx.Module):
 
     ending: PredictedEnd
     late_flow_residual: Float[Scalar, ""]
-    inactive_pair_bound: Float[Scalar, ""]
+    perturbation_bound: Float[Scalar, ""]
     positive: Float[Scalar, ""]
     negative: Float[Scalar, ""]
     coverage: Float[Array, " classes"]
@@ -263,7 +263,7 @@ def certify(
         problem: which the flow started from.
         flow: flow of p.
         tolerance: upper bound of these three numbers, `late_flow_residual`,
-            `inactive_pair_bound` and `history_change`, in scores.
+            `perturbation_bound` and `history_change`, in scores.
         ties: the ties of a contracted problem (`ties.contract`).
 
     Returns:
@@ -283,7 +283,7 @@ def certify(
         >>> TrialStatus(found.status.item()).name
         'SELECTED_ALL'
         >>> late = found.ending.late
-        >>> late.growth.round(3).tolist(), bool(found.inactive_pair_bound < 1e-3)
+        >>> late.growth.round(3).tolist(), bool(found.perturbation_bound < 1e-3)
         ([0.333, 0.333, -0.667], True)
         >>> later = jax.jit(finish)(flow, late, 1e6)
         >>> round(jnp.linalg.norm(later.query).item(), 3)
@@ -328,7 +328,7 @@ def certificate_of(
         margin_status=end.margin.status,
         limit_status=end.late.status,
         late_flow_residual=residual if step_size is None else 0.0 * residual,
-        inactive_pair_bound=bound,
+        perturbation_bound=bound,
         history_change=end.late.history_change,
         largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
         displacement=come.displacement,
@@ -337,7 +337,7 @@ def certificate_of(
     return Certificate(
         ending=end,
         late_flow_residual=residual,
-        inactive_pair_bound=bound,
+        perturbation_bound=bound,
         positive=positive,
         negative=negative,
         coverage=covered,
@@ -367,7 +367,7 @@ def reason_against(
     margin_status: Int[Scalar, ""],
     limit_status: Int[Scalar, ""],
     late_flow_residual: Float[Scalar, ""],
-    inactive_pair_bound: Float[Scalar, ""],
+    perturbation_bound: Float[Scalar, ""],
     history_change: Float[Scalar, ""],
     largest_score: Float[Scalar, ""],
     displacement: Float[Scalar, ""] | float = 0.0,
@@ -376,7 +376,7 @@ def reason_against(
     """Return the `Reason` against an end from the numbers measured on it.
 
     A run has converged if its selection has a max-margin solution, if a strict minimum
-    ρ of Φ is proved, and if none of `late_flow_residual`, `inactive_pair_bound`,
+    ρ of Φ is proved, and if none of `late_flow_residual`, `perturbation_bound`,
     `history_change` and `displacement` exceeds the tolerance, all in scores. The
     residual may exceed it by the rounding of the largest score, 256 ε max |pᵀE_s|,
     below 1e-9 in double precision at ‖p‖ = 10⁴.
@@ -390,7 +390,7 @@ def reason_against(
         Reason.MARGIN: margin_status == MaxMarginStatus.SOLVED,
         Reason.LIMIT: limit_status == LimitStatus.PREDICTED,
         Reason.LINE: late_flow_residual <= tolerance + rounding,
-        Reason.COMING: inactive_pair_bound <= tolerance,
+        Reason.COMING: perturbation_bound <= tolerance,
         Reason.HISTORY: history_change <= coarse * tolerance,
         Reason.TIES: displacement <= tolerance,
     }

@@ -36,7 +36,7 @@ def certify_descent(
             inactive pairs reach further than active ones (`Limit.history_dim`).
 
     Returns:
-        The certificate; `inactive_pair_bound` has the jumps of all later steps in it.
+        The certificate; `perturbation_bound` has the jumps of all later steps in it.
 
     Raises:
         BadInput: what is no problem, or a p that does not fit it.

@@ -106,22 +106,6 @@ def count_words(reviews: Reviews, vocabulary: tuple[str, ...]) -> Bags:
     return Bags(counts[kept], np.asarray(reviews.labels)[kept], kept)
 
 
-def words_of(text: str) -> list[str]:
-    """Split one text into words, in order, as they are counted.
-
-    Args:
-        text: a review.
-
-    Returns:
-        Lower-case words.
-
-    Example:
-        >>> words_of("Don't<br />go!")
-        ["don't", 'go']
-    """
-    return _analyzer()(text)
-
-
 @cache
 def _analyzer() -> Callable[[str], list[str]]:
     """Return the function that splits a text."""

@@ -18,7 +18,7 @@ SCALARS += ("negative_selected", "cls_norm", "log_time", "direction_error")
 SCALARS += (
     "error_constant",
     "late_flow_residual",
-    "inactive_pair_bound",
+    "perturbation_bound",
     "history_change",
     "unselected_effect",
 )

@@ -190,13 +190,13 @@ def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
         Reason.LINE: "Margins are off the late flow: late_flow_residual 0.2; ‖p‖",
         Reason.LIMIT: "No late flow is predicted: LimitStatus; ‖p‖",
         Reason.COMING: "What may still come could move a score: "
-        "inactive_pair_bound 0.3; ‖p‖",
+        "perturbation_bound 0.3; ‖p‖",
         Reason.HISTORY: "What only the path decides still changes: "
         "history_change 0.4; ‖p‖",
     }
     for reason, words in said.items():
         changed = {"status": TrialStatus.UNRESOLVED, "late_flow_residual": 0.2}
-        changed |= {"inactive_pair_bound": 0.3, "history_change": 0.4}
+        changed |= {"perturbation_bound": 0.3, "history_change": 0.4}
         changed["reason"] = reason
         rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
         (found,) = uncertified(store.load_all(folder))

@@ -66,7 +66,7 @@ def test_certified_descent_stays_on_its_line(size):
     active = found.ending.margin.active
     assert 0 < active.sum() < found.ending.pairs.held.sum()
     moved = np.abs(off[active]).max()
-    assert moved <= found.late_flow_residual + found.inactive_pair_bound
+    assert moved <= found.late_flow_residual + found.perturbation_bound
     # In closed form, λ = ½ = c e^{−D ρ} with c = (b_s − b_r) σ(−|b_s|) C_r/3 C_s.
     strength = np.array([0.9 * 2, 2.0]) / (1 + np.exp([1.0, 2.0])) / 3
     lead = np.asarray(ROWS @ late.offset)
@@ -79,7 +79,7 @@ def test_too_early_and_too_long_steps_are_not_certified():
     for size, steps in ((0.5, 4000), (20.0, 100), (100.0, 20)):
         query, half = descend(START.query, steps, size)
         found = certified(query, half, steps, size)
-        bounds.append(float(found.inactive_pair_bound))
+        bounds.append(float(found.perturbation_bound))
     assert bounds[0] < bounds[1] < bounds[2] and bounds[2] > TOLERANCE
     assert found.status.item() not in list(CERTIFIED)
 
@@ -108,11 +108,11 @@ def test_the_bound_holds_all_jumps_from_the_flow():
     bound = float(with_jumps.steps)
     assert jumps(query) < bound < 10 * jumps(query) and without.steps == 0
     np.testing.assert_allclose(
-        found.inactive_pair_bound, with_jumps.bound(end.late.basin), rtol=1e-9
+        found.perturbation_bound, with_jumps.bound(end.late.basin), rtol=1e-9
     )
     ways = with_jumps.inactive + with_jumps.omitted + bound
     longest = np.sqrt(4.75)
-    np.testing.assert_allclose(found.inactive_pair_bound, longest * ways, rtol=1e-9)
+    np.testing.assert_allclose(found.perturbation_bound, longest * ways, rtol=1e-9)
     untold = certified(query, None, steps, size)
     assert np.isinf(untold.ending.late.history_change)
     # In closed form, with H = Σ |λ_k| e^{2 δ_0 ‖D_k‖ + tol} D_k D_kᵀ over the pairs:

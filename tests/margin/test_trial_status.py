@@ -34,7 +34,7 @@ class Found:
     margin_status: int = MaxMarginStatus.SOLVED
     limit_status: int = LimitStatus.PREDICTED
     late_flow_residual: float = 0.0
-    inactive_pair_bound: float = 0.0
+    perturbation_bound: float = 0.0
     history_change: float = 0.0
     positive: float = 1.0
     negative: float = 1.0
@@ -90,7 +90,7 @@ def test_shares_decide_what_a_converged_trial_is(case):
 
 
 @pytest.mark.parametrize(
-    "name", ["late_flow_residual", "inactive_pair_bound", "history_change"]
+    "name", ["late_flow_residual", "perturbation_bound", "history_change"]
 )
 def test_the_tolerance_from_both_sides(name):
     assert CONVERGED.status(**{name: TOLERANCE * BELOW}) == TrialStatus.SELECTED_ALL
@@ -110,7 +110,7 @@ def test_rounding_of_the_largest_score_excuses_the_residual_alone():
         CONVERGED.status(late_flow_residual=allowed * ABOVE, **excused)
         == TrialStatus.UNRESOLVED
     )
-    for name in ("inactive_pair_bound", "history_change"):
+    for name in ("perturbation_bound", "history_change"):
         late = CONVERGED.status(**{name: TOLERANCE * ABOVE}, **excused)
         assert late == TrialStatus.UNRESOLVED
 
@@ -164,7 +164,7 @@ def test_the_reason_is_the_first_hypothesis_that_fails():
         "margin_status": MaxMarginStatus.INFEASIBLE,
         "limit_status": LimitStatus.NOT_ATTRACTING,
         "late_flow_residual": TOLERANCE * ABOVE,
-        "inactive_pair_bound": NAN,
+        "perturbation_bound": NAN,
         "history_change": TOLERANCE * ABOVE,
         "displacement": TOLERANCE * ABOVE,
     }

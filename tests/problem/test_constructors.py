@@ -344,7 +344,7 @@ def test_the_reason_is_said_with_its_own_status_and_number(reason):
         found.certificate,
         ending=end,
         late_flow_residual=residual,
-        inactive_pair_bound=bound,
+        perturbation_bound=bound,
         status=jnp.asarray(TrialStatus.UNRESOLVED.value),
         reason=jnp.asarray(reason.value),
     )
