@@ -26,8 +26,9 @@ import numpy as np
 from ..checks import BadInput, whole
 from ..data.corpus import Corpus
 from ..data.synthetic import independent_tokens, multi_class, several_relevant
+from ..model.parameters import gaussian_reduced
 from ..model.step import Embed, embedding_step, embedding_steps
-from ..problem import Problem
+from ..problem import Problem, attention
 from ..trial import Trial
 
 Draw: TypeAlias = Callable[..., Corpus | Problem]
@@ -405,8 +406,13 @@ class Grid:
         found = self._drawn(shape)
         if isinstance(found, Problem):
             return len(found.start)
-        # Those of `gaussian_reduced`.
-        return found.vocabulary + 1 + (found.classes or 1)
+        sizes = {"vocabulary": found.vocabulary, "heads": found.classes or 1}
+
+        def begun(corpus: Corpus) -> Problem:
+            drawn = gaussian_reduced(jax.random.key(0), **sizes, dim=1e9)
+            return attention(drawn, corpus)
+
+        return len(jax.eval_shape(begun, found).start)
 
     def bags(self, shape: Shape, values: Iterable[float] | None = None) -> Corpus:
         """Return the shapes of a corpus without computing it.

@@ -36,7 +36,7 @@ RECIPES = sorted(path.stem for path in HERE.glob("[!_]*.py") if "test" not in pa
 # Each compiles a program; `tests/trial`, `tests/theory` and `tests/sweep` hold their
 # laws.
 SLOW = {"decision_lists", "exponential_loss", "four_steps", "noisy_labels"}
-SLOW |= {"steep_loss", "three_classes", "weighted"}
+SLOW |= {"steep_loss", "weighted"}
 LOSSES = {"exponential_loss": "exponential", "steep_loss": "steep"}
 # The cell that is integrated: where margins differ most, so that pairs settle soonest.
 CELL = {"dim": 0, "step_size": 0}
