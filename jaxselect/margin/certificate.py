@@ -610,10 +610,8 @@ def _gross_forces(
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
     margin = functional_margin(corpus.labels, attention.output)
     # Below the bound on unselected weights no margin falls by a half.
-    spread, change = (
-        lead_range(margin, values, present),
-        largest_ratio(corpus.loss, margin),
-    )
+    change = largest_ratio(corpus.loss, margin)
+    spread = lead_range(margin, values, present)
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
