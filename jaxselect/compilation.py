@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import os
 import sys
 import threading
@@ -91,6 +92,18 @@ def announced(what: str, after: float = 5.0) -> Iterator[None]:
         timer.cancel()
 
 
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A trace makes a million objects that are no garbage: look through none."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
 @functools.cache
 def compile_options() -> dict[str, Any]:
     """Options of `jax.jit` for a large program.
@@ -143,6 +156,8 @@ def options_of(kind: str, *, fast: bool = False) -> dict[str, Any]:
 
 
 def _known_among(options: dict[str, Any]) -> dict[str, Any]:
+    if _known(options):
+        return options
     return {name: value for name, value in options.items() if _known({name: value})}
 
 
@@ -202,7 +217,8 @@ def compiled_alone(
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         if is_traced((args, kwargs)):
             return inside(*args, **kwargs)
-        with announced("a first call compiles; the next process reads that from disk"):
+        said = "a first call compiles; the next process reads that from disk"
+        with announced(said), _collector_paused():
             return alone()(*args, **kwargs)
 
     return call

@@ -1,5 +1,6 @@
 """Where compiled programs are kept, and what is said while one is compiled."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -49,6 +50,23 @@ def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
     fixed = jnp.ones(())
     within = jax.jit(lambda x: x + double(fixed, settings=FlowSettings(1e-5)))
     assert within(1.0) == 3 and len(asked) == 1
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_collector_rests_while_a_program_is_traced(running, monkeypatch):
+    monkeypatch.setattr(gc, "isenabled", lambda: running)
+    called = []
+    for name in ("disable", "enable"):
+        monkeypatch.setattr(gc, name, partial(called.append, name))
+
+    @compiled_alone
+    def refuse(x):
+        called.append("traced")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        refuse(1.0)
+    assert called == ["disable", "traced", "enable"][: 2 + running]
 
 
 @pytest.mark.parametrize("case", CASES)
