@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..checks import at_least, between, whole
-from ..compilation import full_precision
+from ..compilation import compiled_alone, full_precision
 from ..data.corpus import Corpus
 from ..data.loss import Loss
 from .attention import negative_gradient, token_scores
@@ -78,7 +78,7 @@ def embedding_step(
     return _embedding_step(parameters, corpus, step_size)
 
 
-@partial(jax.jit, inline=True)
+@compiled_alone
 @full_precision
 def _embedding_step(
     parameters: Parameters, corpus: Corpus, step_size: Float[Scalar, ""] | float
