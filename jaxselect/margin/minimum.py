@@ -253,7 +253,7 @@ def change_of_curvature(
     bounded = array.isfinite(grown).all()
     grown = array.where(bounded, grown, 0.0)
     weight = bags.spread(grown) * share * (off + bags.spread(spread))
+    ahead = array.sqrt(weight)[..., None] * ahead
     flat = ahead.reshape(weight.size, ahead.shape[-1])
-    form = (flat.T * weight.reshape(1, -1)) @ flat
     radius = array.where(widest > 0, radius, array.inf)
-    return form, array.where(bounded, radius, 0.0)
+    return flat.T @ flat, array.where(bounded, radius, 0.0)

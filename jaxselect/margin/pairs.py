@@ -422,7 +422,7 @@ def difference_lengths(
     both = square[:, None] + square[None, :]
     # The products of two rows cancel to this many roundings of their lengths.
     rounding = 8 * jnp.finfo(rows.dtype).eps * both
-    return jnp.sqrt(jnp.maximum(both - 2 * rows @ rows.T, 0.0) + rounding)
+    return jnp.sqrt(jnp.maximum(both - 2 * (rows @ rows.T), 0.0) + rounding)
 
 
 # Rounding of λ_k, of D_kᵀp_mm and of a sum over pairs, in rounding units. Derived: each
