@@ -501,7 +501,7 @@ def solve(
         return solve_from(None, stages=STAGES)
     # Most flows end in their first stage, whose program compiles in half the time.
     found = solve_from(None, stages=1)
-    if found.stage.point.next == Next.NOTHING:
+    if int(found.stage.point.next) == Next.NOTHING:
         return found
     last = solve_from(found.stage.point, stages=STAGES - 1)
     steps = found.flow.num_steps + last.flow.num_steps

@@ -5,6 +5,7 @@ between the evaluated stages (mathematics, section 3a).
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -100,6 +101,7 @@ class PredictiveController(dfx.PIDController):
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
 
 
+@partial(jax.jit, inline=True)
 def skips_a_force(
     before: Float[Array, "sequences width"],
     after: Float[Array, "sequences width"],

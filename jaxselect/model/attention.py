@@ -328,6 +328,7 @@ def negative_gradient(
     return ScoreDescent(*map(corpus.scatter, forces))
 
 
+@partial(jax.jit, inline=True)
 def negative_entry_gradient(
     logits: Float[Array, "sequences width"],
     values: Float[Array, " sequences width *classes"],
