@@ -6,7 +6,6 @@ large d it is close to −ℓ′(0) η₀ α vᵀ, with α the importance of the
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import equinox as eqx
