@@ -20,6 +20,14 @@ from jaxselect.compilation import compiled_alone
 compiled_alone(lambda x: x)(1.0)
 print(jax.config.values["jax_compilation_cache_dir"])
 """
+FACTORISES = """
+import jax.numpy as jnp
+import threadpoolctl
+from jaxselect.compilation import compiled_alone
+compiled_alone(jnp.linalg.cholesky)(jnp.eye(2))
+found = threadpoolctl.threadpool_info()
+print([one["num_threads"] for one in found if "scipy.libs" in one["filepath"]])
+"""
 CASES = {
     "in the user's cache": ({"XDG_CACHE_HOME": "/cache"}, "/cache/jaxselect"),
     "nowhere, if refused": ({"JAXSELECT_CACHE": "off"}, "None"),
@@ -50,6 +58,15 @@ def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
     fixed = jnp.ones(())
     within = jax.jit(lambda x: x + double(fixed, settings=FlowSettings(1e-5)))
     assert within(1.0) == 3 and len(asked) == 1
+
+
+def test_a_program_alone_factorises_on_one_thread():
+    bare = {name: value for name, value in os.environ.items() if "THREADS" not in name}
+    command = [sys.executable, "-c", FACTORISES]
+    found = subprocess.run(
+        command, env=bare, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[1]"
 
 
 @pytest.mark.parametrize("running", [True, False])

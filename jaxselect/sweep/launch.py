@@ -35,7 +35,7 @@ except ImportError:  # JAX before 0.8
     from jax.experimental import enable_x64  # type: ignore[attr-defined, no-redef]
 
 from ..checks import BadInput, whole
-from ..compilation import keep_compiled_programs
+from ..compilation import factorise_on_one_thread, keep_compiled_programs
 from ..files import writing
 from .batch_size import chunk_layout, compile_options_for
 from .description import description
@@ -172,6 +172,7 @@ def run_grid(
     whole("workers", workers)
     with enable_x64(grid.precision == "float64"):
         vmapped, chunk_size = chunk_layout(grid, kind)
+    factorise_on_one_thread()
     job = Job(grid, chunk_size, vmapped, Path(folder).absolute())
     with writing(job.folder):
         pending, _ = job.begin(kind)
