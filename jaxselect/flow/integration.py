@@ -143,7 +143,7 @@ def integrate(
         stepsize_controller=control,
         event=_first_of(events) if searched else None,
         max_steps=max_steps,
-        adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
+        adjoint=adjoint or dfx.ForwardMode(),
         throw=False,
     )
     log_time, state = solution.ts[0], solution.ys[0]
