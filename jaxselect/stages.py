@@ -468,7 +468,8 @@ def solve(
 
     Alone it compiles itself, and keeps its programs in `~/.cache/jaxselect` for the
     next process (the environment variable `JAXSELECT_CACHE` names another folder, or is
-    `off`); under `jit`, `vmap` and `grad` it is a function as any other.
+    `off`), and sets `OPENBLAS_NUM_THREADS` to one if it is not set; under `jit`, `vmap`
+    and `grad` it is a function as any other.
 
     Source: mathematics, sections 3 and 8.
 
