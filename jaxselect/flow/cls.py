@@ -169,6 +169,7 @@ def cls_flow(
     from_log_time: Float[Scalar, ""] | float = 0.0,
     path_log_times: Float[Array, " times"] | None = None,
     held: Held | None = None,
+    known: Flow | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Follow the gradient flow of the query p from p_0.
@@ -185,6 +186,8 @@ def cls_flow(
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         held: contracted ties; the flow ends as TIES_DISTURBED when a token returns
             to them, or when others push them from their rest.
+        known: this flow, if it was found before, up to a log-time at which no event
+            ends it: its derivatives alone are computed.
         settings: tolerances and bounds.
 
     Returns:
@@ -214,15 +217,11 @@ def cls_flow(
     bounds = from_log_time, until_norm, until_log_time, path_log_times
     real = partial(jnp.asarray, dtype=problem.start.dtype)
     inputs = (problem, *jax.tree.map(real, bounds), held)
-    found, end = _flow(lax.stop_gradient(inputs), settings)
-    return with_derivatives(inputs, settings, found, end)
-
-
-def with_derivatives(
-    inputs: PyTree, settings: FlowSettings, found: Flow, end: End
-) -> Flow:
-    """Make a flow found without derivatives differentiable in its inputs."""
-    return _again((inputs, end), settings, known=found)
+    if known is None:
+        known, end = _flow(lax.stop_gradient(inputs), settings)
+    else:
+        end = End(known.log_time, (jnp.asarray(False),) * 2)
+    return _again((inputs, end), settings, known=known)
 
 
 @in_both_modes

@@ -8,6 +8,7 @@ the implicit function theorem: ds = −dh/h′ for an event at h = 0.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -245,63 +246,104 @@ def crossings_and_query(
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
     found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
-    guesses, *_ = found
+    guesses, *_, status = found
     times = jnp.append(guesses, path.path_log_times[point])
-    order = jnp.argsort(times)
-    flow = cls_flow(
-        problem,
-        until_log_time=jnp.minimum(times.max(), path.log_time),
-        path_log_times=times[order],
-        settings=slope_settings(settings),
+    order, until = jnp.argsort(times), jnp.minimum(times.max(), path.log_time)
+    flow_to = partial(cls_flow, settings=slope_settings(settings))
+    flow = flow_to(fixed, until_log_time=until, path_log_times=times[order])
+    there = flow.path_query[jnp.argsort(order)]
+
+    def towards(lane: tuple[Array, ...]) -> _Root:
+        number, *guess = lane
+        return _towards_root(fixed, numbered(number), *guess)
+
+    # The derivative is that at the point where it is taken: go to the roots first.
+    roots = jax.lax.map(towards, (numbers, *found, there[:-1]))
+    times = times.at[:-1].set(roots.log_time)
+    there = there.at[:-1].set(roots.query)
+    order, until = jnp.argsort(times), jnp.maximum(until, roots.log_time.max())
+    known = replace(
+        flow, log_time=until, path_log_times=times[order], path_query=there[order]
+    )
+    flow = flow_to(
+        problem, until_log_time=until, path_log_times=times[order], known=known
     )
     there = flow.path_query[jnp.argsort(order)]
 
-    def correct(lane: tuple[Array, ...]) -> Crossing:
-        number, *guess = lane
-        return _corrected(problem, numbered(number), *guess)
+    def crossing(lane: tuple) -> Crossing:
+        number, *root = lane
+        return _crossing(problem, numbered(number), *root)
 
-    crossings = jax.lax.map(correct, (numbers, *found, there[:-1]))
+    crossings = jax.lax.map(crossing, (numbers, roots, status, there[:-1]))
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
     return tuple(each), there[-1]
 
 
-def _corrected(
+class _Root(NamedTuple):
+    """A point at or next to a root: p, its log-time, and dp/dτ and dh/dτ there."""
+
+    query: Float[Array, " dim"]
+    log_time: Float[Scalar, ""]
+    velocity: Float[Array, " dim"]
+    rate: Float[Scalar, ""]
+
+
+def _towards_root(
     problem: Problem,
     event: EventFunction,
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
     status: Int[Scalar, ""],
     query: Float[Array, " dim"],
-) -> Crossing:
-    """Correct a crossing by Newton's method, from a guess at most `reach` off."""
-    crossed = status == CrossingStatus.CROSSED
-    # Any point will do where there is no crossing, as long as h has a derivative.
-    query = jnp.where(crossed, query, 1.0)
-    pace = partial(velocity, problem)
+) -> _Root:
+    """Approach a root by Newton's method, from a guess at most `reach` off."""
+    pace, eps = partial(velocity, problem), jnp.finfo(query.dtype).eps
 
-    def closer(way: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
+    def unfinished(state: tuple[_Root, Array, Array, Array]) -> Array:
+        root, _, step, number = state
+        return (jnp.abs(step) > eps * root.log_time) & (number <= _NEWTON_STEPS)
+
+    def closer(
+        state: tuple[_Root, Array, Array, Array],
+    ) -> tuple[_Root, Array, Array, Array]:
+        _, way, _, number = state
         time, there = guess + way, _carried(pace, guess, way, query)
-        slope = jax.lax.stop_gradient(pace(time, there))
-        value, rate = jax.jvp(event, (there,), (slope,))
-        rate = jax.lax.stop_gradient(jnp.where(crossed, rate, 1.0))
-        step = jnp.where(crossed, -value / rate, 0.0)
+        slope = pace(time, there)
+        found = jax.jvp(event, (there,), (slope,))
+        value, rate = jax.lax.stop_gradient(found)
+        step = -value / rate
         # Where the flow only grazes the event, Newton's method would leave the bracket.
         onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
-        return jax.lax.stop_gradient(onward), (time, there, step, slope)
+        return _Root(there, time, slope, rate), onward, step, number + 1
 
-    # The derivative is that at the point where it is taken: go to the root first.
-    way = jnp.zeros_like(guess)
-    _, steps = jax.lax.scan(closer, way, length=_NEWTON_STEPS + 1)
-    time, query, step, slope = (each[-1] for each in steps)
+    begun = _Root(query, guess, jnp.zeros_like(query), jnp.ones_like(guess))
+    crossed = status == CrossingStatus.CROSSED
+    first = jnp.where(crossed, jnp.inf, 0.0).astype(guess.dtype)
+    state = begun, jnp.zeros_like(guess), first, jnp.asarray(0)
+    return jax.lax.while_loop(unfinished, closer, state)[0]
+
+
+def _crossing(
+    problem: Problem,
+    event: EventFunction,
+    root: _Root,
+    status: Int[Scalar, ""],
+    query: Float[Array, " dim"],
+) -> Crossing:
+    """Take the last step to a root, which carries the derivative."""
+    crossed = status == CrossingStatus.CROSSED
+    # Any point will do where there is no crossing, as long as h has a derivative.
+    value = event(jnp.where(crossed, query, 1.0))
+    step = jnp.where(crossed, -value / root.rate, 0.0)
     never = status >= CrossingStatus.NOT_CROSSED
     # Half of the digits: the derivative, taken there, has as many.
-    close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * time
+    close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * root.log_time
     sudden = crossed & ~close
     return Crossing(
-        query=jnp.where(crossed, query + step * slope, problem.start),
-        log_time=jnp.where(never, jnp.inf, time + step),
+        query=jnp.where(crossed, query + step * root.velocity, problem.start),
+        log_time=jnp.where(never, jnp.inf, root.log_time + step),
         status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
     )
 
