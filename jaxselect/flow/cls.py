@@ -220,7 +220,7 @@ def cls_flow(
     if known is None:
         known, end = _flow(lax.stop_gradient(inputs), settings)
     else:
-        end = End(known.log_time, (jnp.asarray(False),) * 2)
+        end = End(known.log_time, (jnp.asarray(False),) * (2 + (held is not None)))
     return _again((inputs, end), settings, known=known)
 
 
