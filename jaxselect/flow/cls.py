@@ -40,7 +40,7 @@ from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, check
 from .adjoint import in_both_modes
 from .control import FlowSettings
-from .integration import End, FlowStatus, cancellation, integrate, status_of
+from .integration import End, Event, FlowStatus, cancellation, integrate, status_of
 from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
@@ -220,7 +220,7 @@ def cls_flow(
     if known is None:
         known, end = _flow(lax.stop_gradient(inputs), settings)
     else:
-        end = End(known.log_time, (jnp.asarray(False),) * (2 + (held is not None)))
+        end = End(known.log_time, tuple(jnp.asarray(False) for _ in _events(held)))
     return _again((inputs, end), settings, known=known)
 
 
@@ -249,7 +249,7 @@ def _flow(
         problem,
         jnp.zeros_like(problem.start),
         (begin, jnp.where(over, begin, until_log_time)),
-        (_past_norm, _cancelled) if held is None else (_past_norm, _cancelled, _let_go),
+        _events(held),
         max_steps=settings.max_steps,
         path_log_times=path_log_times,
         adjoint=adjoint,
@@ -355,6 +355,12 @@ def linearise(
     )
     # The field depends on τ through the factor e^τ alone: it is its own derivative.
     return velocity, velocity, jacobian
+
+
+def _events(held: Held | None) -> tuple[Event, ...]:
+    """What may end a flow, in the order of `_status`."""
+    events = _past_norm, _cancelled
+    return events if held is None else (*events, _let_go)
 
 
 def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:

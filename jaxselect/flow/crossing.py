@@ -248,10 +248,9 @@ def crossings_and_query(
     found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
     guesses, *_, status = found
     times = jnp.append(guesses, path.path_log_times[point])
-    order, until = jnp.argsort(times), jnp.minimum(times.max(), path.log_time)
-    flow_to = partial(cls_flow, settings=slope_settings(settings))
-    flow = flow_to(fixed, until_log_time=until, path_log_times=times[order])
-    there = flow.path_query[jnp.argsort(order)]
+    until = jnp.minimum(times.max(), path.log_time)
+    settings = slope_settings(settings)
+    flow, there = _passing(fixed, times, until, settings)
 
     def towards(lane: tuple[Array, ...]) -> _Root:
         number, *guess = lane
@@ -261,14 +260,8 @@ def crossings_and_query(
     roots = jax.lax.map(towards, (numbers, *found, there[:-1]))
     times = times.at[:-1].set(roots.log_time)
     there = there.at[:-1].set(roots.query)
-    order, until = jnp.argsort(times), jnp.maximum(until, roots.log_time.max())
-    known = replace(
-        flow, log_time=until, path_log_times=times[order], path_query=there[order]
-    )
-    flow = flow_to(
-        problem, until_log_time=until, path_log_times=times[order], known=known
-    )
-    there = flow.path_query[jnp.argsort(order)]
+    until = jnp.maximum(until, roots.log_time.max())
+    _, there = _passing(problem, times, until, settings, (flow, there))
 
     def crossing(lane: tuple) -> Crossing:
         number, *root = lane
@@ -279,6 +272,31 @@ def crossings_and_query(
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
     return tuple(each), there[-1]
+
+
+def _passing(
+    problem: Problem,
+    times: Float[Array, " times"],
+    until: Float[Scalar, ""],
+    settings: FlowSettings,
+    known: tuple[Flow, Float[Array, "times dim"]] | None = None,
+) -> tuple[Flow, Float[Array, "times dim"]]:
+    """A flow, and p at log-times in any order; or derivatives of known ones."""
+    order = jnp.argsort(times)
+    before = None
+    if known is not None:
+        flow, there = known
+        before = replace(
+            flow, log_time=until, path_log_times=times[order], path_query=there[order]
+        )
+    flow = cls_flow(
+        problem,
+        until_log_time=until,
+        path_log_times=times[order],
+        known=before,
+        settings=settings,
+    )
+    return flow, flow.path_query[jnp.argsort(order)]
 
 
 class _Root(NamedTuple):
