@@ -418,7 +418,9 @@ def _exact(
     shift = eps**SHIFT * across + len(point) * eps * extent.sum() + tiny
     gram = gram + shift * jnp.eye(len(point), dtype=axes.dtype)
     factor = lax.linalg.cholesky(gram, symmetrize_input=False), True
-    for _ in range(3):
+
+    def refine(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        point, duals = state
         short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
         excess = point - axes @ pairs.divergence(duals)
         # shift · H⁻¹ keeps what lies outside the span of the strong pairs, so the sum
@@ -428,7 +430,9 @@ def _exact(
         point = jnp.where(vanishing, 0.0, point + change)
         excess = point - axes @ pairs.divergence(duals)
         change = cho_solve(factor, excess)
-        duals = duals + jnp.where(strong, pairs.leads(change @ axes), 0.0)
+        return point, duals + jnp.where(strong, pairs.leads(change @ axes), 0.0)
+
+    point, duals = lax.fori_loop(0, 3, refine, (point, duals))
     missed = pairs.held & ~vanishing & _misses(axes, pairs, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
@@ -560,19 +564,24 @@ def _advance(
 
     # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
     # where λz · wanted is what the product λz should lose to first order.
-    wanted = jnp.ones_like(slack)
-    rest, scalar = right_side(wanted)
-    solved_border = cho_solve(factor, border)
-    _, _, widening = direction(cho_solve(factor, rest), scalar)
-    length = jnp.minimum(1.0, longest(wanted, widening))
-    left = (1 - length * (1 + widening)) * (1 + length * widening)
+    def newton(wanted: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
+        """Solve for a step, and say what the next one should want."""
+        rest, scalar = right_side(wanted)
+        *step, widening = direction(cho_solve(factor, rest), scalar)
+        length = longest(wanted, widening)
+        part = jnp.minimum(1.0, length)
+        left = (1 - part * (1 + widening)) * (1 + part * widening)
+        centred = (jnp.sum(products * left) / total) ** 3 * total / number
+        centred = centred / jnp.where(pairs.held, products, 1.0)
+        corrected = 1 - (1 + widening) * widening - centred
+        return corrected, (*step, widening, wanted, length)
+
+    # The predictor wants all of the products, the corrector what that shows.
     number = pairs.held.sum().astype(axes.dtype)
-    centred = (jnp.sum(products * left) / total) ** 3 * total / number
-    centred = centred / jnp.where(pairs.held, products, 1.0)
-    wanted = 1 - (1 + widening) * widening - centred
-    rest, scalar = right_side(wanted)
-    d_nearest, d_margin, widening = direction(cho_solve(factor, rest), scalar)
-    length = jnp.minimum(1.0, 0.995 * longest(wanted, widening))
+    solved_border = cho_solve(factor, border)
+    _, steps = lax.scan(newton, jnp.ones_like(slack), None, length=2)
+    d_nearest, d_margin, widening, wanted, length = (both[-1] for both in steps)
+    length = jnp.minimum(1.0, 0.995 * length)
 
     duals = duals * (1 - length * (wanted + widening))
     duals = duals / duals.sum()
@@ -696,7 +705,9 @@ def _solve_on_strong(
     scores = cho_solve(factor, pairs.divergence(mask) @ known.left)
     duals = jnp.where(strong, jnp.maximum(duals, 0.0), 0.0)
     point = (known.inverse * scores) @ known.axes
-    for _ in range(2):
+
+    def refine(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        point, duals = state
         # Residuals are computed on the tokens: their singular vectors round each of
         # them to the longest.
         short = jnp.where(strong, 1 - pairs.leads(point @ axes), 0.0)
@@ -704,7 +715,10 @@ def _solve_on_strong(
         point = point + (known.inverse * change) @ known.axes
         excess = known.axes @ (point - axes @ pairs.divergence(duals))
         change = cho_solve(factor, known.inverse * excess)
-        duals = duals + jnp.where(strong, pairs.leads(known.left @ change), 0.0)
+        lead = pairs.leads(known.left @ change)
+        return point, duals + jnp.where(strong, lead, 0.0)
+
+    point, duals = lax.fori_loop(0, 2, refine, (point, duals))
     exchanged = jnp.where(strong, duals > 0, pairs.held & _misses(axes, pairs, point))
 
     weights = _convex(strong, duals)
