@@ -40,7 +40,15 @@ from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, check
 from .adjoint import in_both_modes
 from .control import FlowSettings
-from .integration import End, Event, FlowStatus, cancellation, integrate, status_of
+from .integration import (
+    End,
+    Event,
+    FlowStatus,
+    Integration,
+    cancellation,
+    integrate,
+    status_of,
+)
 from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
@@ -169,7 +177,6 @@ def cls_flow(
     from_log_time: Float[Scalar, ""] | float = 0.0,
     path_log_times: Float[Array, " times"] | None = None,
     held: Held | None = None,
-    known: Flow | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Follow the gradient flow of the query p from p_0.
@@ -186,8 +193,6 @@ def cls_flow(
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         held: contracted ties; the flow ends as TIES_DISTURBED when a token returns
             to them, or when others push them from their rest.
-        known: this flow, if it was found before, up to a log-time at which no event
-            ends it: its derivatives alone are computed.
         settings: tolerances and bounds.
 
     Returns:
@@ -214,14 +219,46 @@ def cls_flow(
     at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)
-    bounds = from_log_time, until_norm, until_log_time, path_log_times
-    real = partial(jnp.asarray, dtype=problem.start.dtype)
-    inputs = (problem, *jax.tree.map(real, bounds), held)
-    if known is None:
-        known, end = _flow(lax.stop_gradient(inputs), settings)
-    else:
-        end = End(known.log_time, tuple(jnp.asarray(False) for _ in _events(held)))
+    # A norm that is never reached is not looked for.
+    endless = isinstance(until_norm, float) and until_norm == jnp.inf
+    bounds = from_log_time, None if endless else until_norm, until_log_time
+    inputs = _inputs(problem, *bounds, path_log_times, held)
+    known, end = _flow(lax.stop_gradient(inputs), settings)
     return _again((inputs, end), settings, known=known)
+
+
+@full_precision
+def flow_up_to(
+    problem: Problem,
+    log_time: Float[Scalar, ""],
+    *,
+    path_log_times: Float[Array, " times"] | None = None,
+    known: Flow | None = None,
+    settings: FlowSettings = FlowSettings(),
+) -> Flow:
+    """Follow a flow up to a log-time at which no event has ended it.
+
+    Args:
+        problem: with its start.
+        log_time: log(1+t) to stop at.
+        path_log_times: increasing values of log(1+t) to save p at.
+        known: this flow, if it was found before: its derivatives alone are computed.
+        settings: tolerances and bounds.
+
+    Returns:
+        As `cls_flow`.
+    """
+    inputs = _inputs(problem, 0.0, None, log_time, path_log_times, None)
+    fixed, end = lax.stop_gradient((inputs, End(log_time, {})))
+    if known is None:
+        known, _ = _flow(fixed, settings, known=end)
+    return _again((inputs, end), settings, known=known)
+
+
+def _inputs(problem: Problem, *bounds_path_held: Any) -> tuple[Any, ...]:
+    *bounds, path_log_times, held = bounds_path_held
+    real = partial(jnp.asarray, dtype=problem.start.dtype)
+    return (problem, *jax.tree.map(real, (*bounds, path_log_times)), held)
 
 
 @in_both_modes
@@ -241,7 +278,9 @@ def _flow(
     given, begin, until_norm, until_log_time, path_log_times, held = inputs
     rotation, problem = aligned(given, until_norm, held)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
-    over = jnp.linalg.norm(problem.start) >= until_norm
+    over = jnp.asarray(False)
+    if until_norm is not None:
+        over = jnp.linalg.norm(problem.start) >= until_norm
     found = integrate(
         field,
         Rodas5P(linearise, moving_frame=adjoint is None),
@@ -249,7 +288,7 @@ def _flow(
         problem,
         jnp.zeros_like(problem.start),
         (begin, jnp.where(over, begin, until_log_time)),
-        _events(held),
+        _events(problem),
         max_steps=settings.max_steps,
         path_log_times=path_log_times,
         adjoint=adjoint,
@@ -262,7 +301,7 @@ def _flow(
     flow = Flow(
         query=given.start + found.state @ rotation.T,
         log_time=found.log_time,
-        status=_status(problem, found.solution, found.end, over),
+        status=_status(problem, found, over),
         num_steps=found.solution.stats["num_steps"],
         num_rejected=found.solution.stats["num_rejected_steps"],
         path_log_times=found.path_log_times,
@@ -283,7 +322,7 @@ class QueryProblem(NamedTuple):
         values: b of every entry.
         corpus: n labelled bags.
         start: p_0 in the rotated axes.
-        until_norm: ‖p‖ to stop at.
+        until_norm: ‖p‖ to stop at; None for none.
         held: ties that are to stay at rest; None for none.
     """
 
@@ -293,7 +332,7 @@ class QueryProblem(NamedTuple):
     values: Float[Array, " sequences width *classes"]
     corpus: Corpus
     start: Float[Array, " dim"]
-    until_norm: Float[Scalar, ""]
+    until_norm: Float[Scalar, ""] | None
     held: Held | None = None
 
     def logits_of(
@@ -308,7 +347,7 @@ class QueryProblem(NamedTuple):
 
 
 def aligned(
-    problem: Problem, until_norm: Float[Scalar, ""], held: Held | None = None
+    problem: Problem, until_norm: Float[Scalar, ""] | None, held: Held | None = None
 ) -> tuple[Float[Array, "dim dim"], QueryProblem]:
     """Rotate the axes so that p − p_0 has few non-zero coordinates.
 
@@ -357,14 +396,17 @@ def linearise(
     return velocity, velocity, jacobian
 
 
-def _events(held: Held | None) -> tuple[Event, ...]:
-    """What may end a flow, in the order of `_status`."""
-    events = _past_norm, _cancelled
-    return events if held is None else (*events, _let_go)
+def _events(problem: QueryProblem) -> dict[str, Event]:
+    """What may end a flow; the first of several within a step counts."""
+    events: dict[str, Event] = {"norm": _past_norm, "cancellation": _cancelled}
+    if problem.until_norm is None:
+        del events["norm"]
+    return events if problem.held is None else events | {"return": _let_go}
 
 
 def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     """‖p‖ less the norm to stop at."""
+    assert problem.until_norm is not None
     return jnp.linalg.norm(problem.start + moved) - problem.until_norm
 
 
@@ -389,25 +431,24 @@ def _earlier(
 
 
 def _status(
-    problem: QueryProblem, solution: Any, end: End, over: Bool[Scalar, ""]
+    problem: QueryProblem, found: Integration, over: Bool[Scalar, ""]
 ) -> Int[Scalar, ""]:
-    log_time, moved = solution.ts[0], solution.ys[0]
-    at_norm, cancelled, *returned = end.events
+    log_time, moved = found.log_time, found.state
     bags = problem.logits_at(moved), problem.values, problem.corpus
     growth = growth_along_values(*bags, log_time)
     strongest = log_strongest_pull(*bags) + log_time
     longest = jnp.linalg.norm(problem.rows, axis=1).max()
     net = jnp.linalg.norm(field(log_time, moved, problem)) * jnp.exp(-strongest)
-    status = status_of(solution, cancelled, growth, held=~(net > _CANCELS * longest))
-    bounded = (status == FlowStatus.REACHED) & (problem.until_norm != jnp.inf)
-    status = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, status)
-    # Check ‖p‖ itself: event location can fail where ‖p‖ changes within rounding of τ.
-    off = jnp.abs(_past_norm(log_time, moved, problem))
-    there = off <= jnp.sqrt(jnp.finfo(moved.dtype).eps) * problem.until_norm
-    passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
-    status = jnp.where(at_norm, passed, status)
-    for back in returned:
-        status = jnp.where(back, FlowStatus.TIES_DISTURBED, status)
+    status = status_of(found, growth, held=~(net > _CANCELS * longest))
+    if problem.until_norm is not None:
+        bounded = (status == FlowStatus.REACHED) & (problem.until_norm != jnp.inf)
+        status = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, status)
+        # Check ‖p‖ itself: its event may pass within a rounding of τ.
+        off = jnp.abs(_past_norm(log_time, moved, problem))
+        there = off <= jnp.sqrt(jnp.finfo(moved.dtype).eps) * problem.until_norm
+        passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
+        status = jnp.where(found.end.by("norm"), passed, status)
+    status = jnp.where(found.end.by("return"), FlowStatus.TIES_DISTURBED, status)
     status = jnp.where(over, FlowStatus.REACHED, status)
     finite = jnp.isfinite(moved).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)

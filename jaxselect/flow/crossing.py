@@ -19,7 +19,7 @@ from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
 from ..status import Status
-from .cls import Flow, cls_flow, velocity
+from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
 from .integration import FlowStatus
 
@@ -289,12 +289,8 @@ def _passing(
         before = replace(
             flow, log_time=until, path_log_times=times[order], path_query=there[order]
         )
-    flow = cls_flow(
-        problem,
-        until_log_time=until,
-        path_log_times=times[order],
-        known=before,
-        settings=settings,
+    flow = flow_up_to(
+        problem, until, path_log_times=times[order], known=before, settings=settings
     )
     return flow, flow.path_query[jnp.argsort(order)]
 

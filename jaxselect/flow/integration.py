@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
@@ -32,6 +31,9 @@ Event: TypeAlias = Callable[[PyTree, PyTree, PyTree], Float[Scalar, ""]]
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
 _CANCELLATION_POWER = 0.7
+# Newton's method for the time of an event ends with a step of 1e-9, the last that it
+# needs: the error left is of the order of its square.
+_CLOSE, _NEWTON_STEPS = 1e-9, 32
 
 
 class FlowStatus(Status):
@@ -64,10 +66,24 @@ class FlowStatus(Status):
 
 
 class End(NamedTuple):
-    """The end of an integration: s, and the event that ended it, if any."""
+    """The end of an integration.
+
+    Attributes:
+        log_time: s.
+        passed: whether it was ended by an event, for every one that was looked for.
+    """
 
     log_time: Float[Scalar, ""]
-    events: tuple[Bool[Scalar, ""], ...]
+    passed: dict[str, Bool[Scalar, ""]]
+
+    @property
+    def by_event(self) -> Bool[Scalar, ""]:
+        """Whether one of them ended it."""
+        return jnp.any(jnp.array(list(self.passed.values()), bool))
+
+    def by(self, name: str) -> Bool[Scalar, ""]:
+        """Whether that event ended it; no, if it was not looked for."""
+        return self.passed.get(name, jnp.asarray(False))
 
 
 class Integration(NamedTuple):
@@ -76,7 +92,7 @@ class Integration(NamedTuple):
     Attributes:
         log_time: s at its end.
         state: y there.
-        end: the same s without a derivative, and the events.
+        end: the same s without a derivative, and the event.
         path_log_times: times asked for; ∞ off the flow and where they go back.
         path: y at these times, likewise.
         solution: result of `diffrax.diffeqsolve`.
@@ -97,7 +113,7 @@ def integrate(
     problem: PyTree,
     start: Float[Array, " dim"],
     span: tuple[Float[Scalar, ""], Float[Scalar, ""]],
-    events: tuple[Event, ...],
+    events: dict[str, Event],
     *,
     max_steps: int,
     path_log_times: Float[Array, " times"] | None = None,
@@ -113,7 +129,7 @@ def integrate(
         problem: what field, control and events depend on.
         start: y_0.
         span: s at the start, and the last one to go to.
-        events: end the flow where they turn positive.
+        events: end the flow where they turn positive; a known end has no others.
         max_steps: bound on the number of steps.
         path_log_times: increasing s at which y is wanted.
         adjoint: how the integration is differentiated.
@@ -123,59 +139,92 @@ def integrate(
         The end and the path.
     """
     begin, until = span
-    searched = known is None
     if known is not None:
         until = jnp.where(known.log_time < until, known.log_time, until)
         until = jnp.where(known.log_time > begin, until, begin)
-    recorded = path_log_times is not None or not searched
-    if recorded:
-        times = start[:0] if path_log_times is None else path_log_times
-        solver = Recorder(solver, times)
+    times = start[:0] if path_log_times is None else path_log_times
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
-        solver,
+        Recorder(solver, times),
         t0=begin,
         t1=until,
         dt0=None,
         y0=start,
         args=problem,
-        saveat=dfx.SaveAt(t1=True, solver_state=recorded, controller_state=True),
+        saveat=dfx.SaveAt(t1=True, solver_state=True, controller_state=True),
         stepsize_controller=control,
-        event=_first_of(events) if searched else None,
+        event=_first_of(events) if known is None else None,
         max_steps=max_steps,
         adjoint=adjoint or dfx.ForwardMode(),
         throw=False,
     )
     log_time, state = solution.ts[0], solution.ys[0]
-    path_times, path = start[:0], start[None][:0]
-    if path_log_times is not None:
-        path_times, path = record(
-            solution.solver_state, path_log_times, begin, log_time
-        )
+    _, _, last = solution.solver_state
     if known is None:
         end = End(log_time, solution.event_mask)
+        passage = _passage(problem, events, end, last)
+        log_time = jnp.where(end.by_event, passage, log_time)
+        state = jnp.where(end.by_event, last.evaluate(passage), state)
+        end = end._replace(log_time=log_time)
     else:
         end = known
-        slope = lax.stop_gradient(solution.solver_state[2])
-        log_time, state = _at_event(problem, events, end, (until, state, slope))
+        log_time = until
+        if end.passed:
+            arrived = until, state, last.slope
+            log_time, state = _at_event(problem, events, end, arrived)
+    path_times, path = record(solution.solver_state, times, begin, log_time)
     return Integration(log_time, state, end, path_times, path, solution)
 
 
-def _first_of(events: tuple[Event, ...]) -> dfx.Event:
+def _first_of(events: dict[str, Event]) -> dfx.Event:
     def condition(event: Event) -> Callable[..., Float[Scalar, ""]]:
         # Diffrax wants the value of an event in the default precision.
         return lambda t, y, args, **_: event(t, y, args).astype(float)
 
-    return dfx.Event(
-        tuple(condition(event) for event in events),
-        optx.Newton(rtol=1e-9, atol=1e-9),
-        direction=(True,) * len(events),
-    )
+    upwards = dict.fromkeys(events, True)
+    return dfx.Event(jax.tree.map(condition, events), direction=upwards)
+
+
+def _excess(
+    problem: PyTree, events: dict[str, Event], end: End
+) -> Callable[[PyTree, PyTree], Float[Scalar, ""]]:
+    """h(s, y) of the event that ended a flow; one without an event."""
+
+    def excess(log_time: PyTree, state: PyTree) -> Float[Scalar, ""]:
+        found = jnp.ones_like(log_time)
+        for name, passed in end.passed.items():
+            found = jnp.where(passed, events[name](log_time, state, problem), found)
+        return found
+
+    return excess
+
+
+def _passage(
+    problem: PyTree, events: dict[str, Event], end: End, step: DenseOutput
+) -> Float[Scalar, ""]:
+    """Find where h = 0 within a step, by Newton's method, if an event ended it."""
+    excess = _excess(problem, events, end)
+
+    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+        log_time, moved, number = state
+        far = moved > _CLOSE * jnp.maximum(jnp.abs(log_time), 1.0)
+        return far & (number < _NEWTON_STEPS)
+
+    def closer(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        log_time, _, number = state
+        along = lambda s: excess(s, step.evaluate(s))  # noqa: E731
+        value, rate = jax.jvp(along, (log_time,), (jnp.ones_like(log_time),))
+        found = jnp.clip(log_time - value / rate, step.t0, step.t1)
+        return found, jnp.abs(found - log_time), number + 1
+
+    far = jnp.where(end.by_event, jnp.inf, 0.0).astype(step.t1.dtype)
+    begun = step.t1, far, jnp.asarray(0)
+    return lax.while_loop(unfinished, closer, begun)[0]
 
 
 def _at_event(
     problem: PyTree,
-    events: tuple[Event, ...],
+    events: dict[str, Event],
     end: End,
     arrived: tuple[Float[Scalar, ""], Float[Array, " dim"], Float[Array, " dim"]],
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:
@@ -185,14 +234,7 @@ def _at_event(
     of y by e^s where gradients cancel.
     """
     log_time, state, slope = arrived
-    ended = jnp.stack(end.events).any()
-
-    def excess(log_time: PyTree, state: PyTree) -> Float[Scalar, ""]:
-        found = events[0](log_time, state, problem)
-        for event, it in zip(events[1:], end.events[1:], strict=True):
-            found = jnp.where(it, event(log_time, state, problem), found)
-        return found
-
+    excess, ended = _excess(problem, events, end), end.by_event
     # Without an event any point will do at which h has a derivative.
     there, slope = jnp.where(ended, state, 1.0), jnp.where(ended, slope, 0.0)
     step = _event_shift(excess, end.log_time, there, slope, ended)
@@ -240,8 +282,7 @@ def cancellation(
 
 
 def status_of(
-    solution: Any,
-    cancelled: Bool[Scalar, ""],
+    found: Integration,
     growth: Float[Scalar, ""],
     *,
     held: Bool[Scalar, ""] | bool = True,
@@ -251,6 +292,7 @@ def status_of(
     At a tie the pulls hold each other (`held`), and the growth rate of a move of p
     along v is negative.
     """
+    solution = found.solution
     slow = solution.result == dfx.RESULTS.max_steps_reached
     status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
     reached = solution.result == dfx.RESULTS.successful
@@ -259,17 +301,17 @@ def status_of(
     status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
     tied = held & (growth < 0)
     tied = jnp.where(tied, FlowStatus.FORCES_CANCEL, FlowStatus.TIME_UNRESOLVED)
-    status = jnp.where(cancelled, tied, status)
-    finite = jnp.isfinite(solution.ys[0]).all()
+    status = jnp.where(found.end.by("cancellation"), tied, status)
+    finite = jnp.isfinite(found.state).all()
     return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
 
 
 class Recorder(dfx.AbstractAdaptiveSolver):
     """A solver that also records the solution at given times.
 
-    Its state holds that of the wrapped solver, the record, and the slope of the
-    interpolant at the end of the last step. Integrate with `SaveAt(solver_state=True)`,
-    then read the record with `record`.
+    Its state holds that of the wrapped solver, the record, and the interpolant of the
+    last step, without derivatives. Integrate with `SaveAt(solver_state=True)`, then
+    read the record with `record`.
 
     Attributes:
         solver: takes the steps; its interpolant is a `DenseOutput`.
@@ -287,10 +329,13 @@ class Recorder(dfx.AbstractAdaptiveSolver):
 
     def init(
         self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, args: PyTree
-    ) -> tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]]:
+    ) -> "_Record":
         """Fill the record with the start."""
         path = jnp.broadcast_to(y0, (len(self.times), len(y0)))
-        return self.solver.init(terms, t0, t1, y0, args), path, jnp.zeros_like(y0)
+        bend = jnp.zeros((3, len(y0)), y0.dtype)
+        nothing = DenseOutput(t0=t0, t1=t0, y0=y0, y1=y0, bend=bend)
+        state = self.solver.init(terms, t0, t1, y0, args)
+        return state, path, lax.stop_gradient(nothing)
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
         """The field at a point."""
@@ -303,7 +348,7 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         t1: PyTree,
         y0: PyTree,
         args: PyTree,
-        solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
+        solver_state: "_Record",
         made_jump: PyTree,
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree, PyTree]:
         """Take one step from t0 to t1 and record the times within it."""
@@ -314,16 +359,16 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         here = (self.times > t0) & (self.times <= t1)
         # Elsewhere the interpolant would overflow, and its derivative be no number.
         times = jnp.where(here, self.times, t0)
-        passed = jax.vmap(DenseOutput(t0=t0, t1=t1, **dense).evaluate)(times)
-        path = jnp.where(here[:, None], passed, path)
-        slope = (dense["y1"] - dense["y0"] - dense["bend"].sum(axis=0)) / (
-            jnp.where(t1 > t0, t1 - t0, 1.0)
-        )
-        return y1, error, dense, (state, path, slope), result
+        last = DenseOutput(t0=t0, t1=t1, **dense)
+        path = jnp.where(here[:, None], jax.vmap(last.evaluate)(times), path)
+        return y1, error, dense, (state, path, lax.stop_gradient(last)), result
+
+
+_Record: TypeAlias = tuple[PyTree, Float[Array, "times dim"], DenseOutput]
 
 
 def record(
-    solver_state: tuple[PyTree, Float[Array, "times dim"], Float[Array, " dim"]],
+    solver_state: _Record,
     times: Float[Array, " times"],
     begin: Float[Scalar, ""] | float,
     end: Float[Scalar, ""],

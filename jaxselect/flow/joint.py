@@ -37,7 +37,7 @@ from ..model.curvature import growth_along_values
 from ..model.parameters import Parameters, check_problem
 from .adjoint import in_both_modes
 from .control import SHORTEST_STEP, FlowSettings, PredictiveController
-from .integration import End, cancellation, integrate, status_of
+from .integration import End, Integration, cancellation, integrate, status_of
 from .rodas import GAMMA, Rodas5P
 
 # With v fixed E Eᵀ grows like τ², and an error of it acts on the scores in full size:
@@ -209,7 +209,7 @@ def _flow(
         JointProblem(corpus, rates),
         start,
         (jnp.zeros((), vectors.dtype), until_log_time),
-        (_cancelled,),
+        {"cancellation": _cancelled},
         max_steps=settings.max_steps,
         path_log_times=path_log_times,
         adjoint=adjoint,
@@ -234,7 +234,7 @@ def _flow(
         query=end[-2],
         head=end[-1],
         log_time=found.log_time,
-        status=_status(corpus, found.solution, found.end),
+        status=_status(corpus, found),
         num_steps=stats["num_steps"],
         num_rejected=stats["num_rejected_steps"],
         path_log_times=found.path_log_times,
@@ -277,12 +277,12 @@ def _cancelled(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
     return cancellation(log_time, *entries, corpus)
 
 
-def _status(corpus: Corpus, solution: Any, end: End) -> Int[Scalar, ""]:
-    scores, values = unflat(solution.ys[0], corpus.vocabulary).both.T
+def _status(corpus: Corpus, found: Integration) -> Int[Scalar, ""]:
+    scores, values = unflat(found.state, corpus.vocabulary).both.T
     growth = growth_along_values(
-        corpus.logits(scores), corpus.gather(values), corpus, solution.ts[0]
+        corpus.logits(scores), corpus.gather(values), corpus, found.log_time
     )
-    return status_of(solution, end.events[0], growth)
+    return status_of(found, growth)
 
 
 class JointProblem(NamedTuple):

@@ -99,11 +99,19 @@ class DenseOutput(dfx.AbstractLocalInterpolation):
         del left
         if t1 is not None:
             return self.evaluate(t1) - self.evaluate(t0)
-        # An empty step, the first of a flow that is over at once, must not divide 0/0.
-        length = jnp.where(self.t1 > self.t0, self.t1 - self.t0, 1.0)
-        x = (t0 - self.t0) / length
+        x = (t0 - self.t0) / self._length
         bend = self.bend[0] + x * (self.bend[1] + x * self.bend[2])
         return self.y0 + x * (self.y1 - self.y0 + (1 - x) * bend)
+
+    @property
+    def slope(self) -> Float[Array, " dim"]:
+        """The derivative at t1."""
+        return (self.y1 - self.y0 - self.bend.sum(axis=0)) / self._length
+
+    @property
+    def _length(self) -> Float[Scalar, ""]:
+        # An empty step, the first of a flow that is over at once, must not divide 0/0.
+        return jnp.where(self.t1 > self.t0, self.t1 - self.t0, 1.0)
 
 
 class Rodas5P(dfx.AbstractAdaptiveSolver):

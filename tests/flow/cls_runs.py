@@ -18,17 +18,19 @@ TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 PATH = np.geomspace(0.1, 200.0, 15)
 
 
-def run(start, corpus, *, until_norm=np.inf, until_log_time=1e15, path=PATH, **others):
+BOUNDS = {"until_norm": np.inf, "until_log_time": 1e15, "from_log_time": 0.0}
+
+
+def run(start, corpus, *, path=PATH, settings=FlowSettings(), **bounds):
     """`cls_flow` in R^d, by one program for all bounds and problems of a shape."""
-    bounds = jnp.asarray(until_norm, float), jnp.asarray(until_log_time, float)
-    return _run(start, corpus, bounds, jnp.asarray(path), **others)
+    bounds = jax.tree.map(partial(jnp.asarray, dtype=float), BOUNDS | bounds)
+    return _run(start, corpus, bounds, jnp.asarray(path), settings=settings)
 
 
 @partial(jax.jit, static_argnames="settings")
-def _run(start, corpus, bounds, path, settings=FlowSettings()):
-    until = {"until_norm": bounds[0], "until_log_time": bounds[1]}
+def _run(start, corpus, bounds, path, settings):
     problem = attention(start, corpus)
-    flow = cls_flow(problem, **until, path_log_times=path, settings=settings)
+    flow = cls_flow(problem, **bounds, path_log_times=path, settings=settings)
     names = ("query", "path_query", "earlier_query")
     return replace(flow, **{name: problem.lift(getattr(flow, name)) for name in names})
 
