@@ -13,6 +13,7 @@ closer tolerance: if the ends differ, the assumption is refuted.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -21,9 +22,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .checks import at_least, between, whole
-from .compilation import full_precision
+from .compilation import compiled_alone, full_precision
 from .data.corpus import Corpus
-from .flow.cls import Flow, FlowStatus, cls_flow, direction_error
+from .flow.cls import Flow, FlowStatus, cls_flow, direction_error, flow_up_to
 from .flow.control import FlowSettings
 from .flow.crossing import (
     Crossing,
@@ -168,7 +169,7 @@ def resolve_limit(
     size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
     towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)
     around = jnp.stack([fixed, fixed - towards, fixed + towards])
-    solutions = jax.vmap(max_margin, (0, None))(around, pairs)
+    solutions = jax.lax.map(lambda rows: max_margin(rows, pairs), around)
     kink = jnp.any(solutions.active[1:] != solutions.active[:1])
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(problem.rows, margin)
@@ -177,11 +178,9 @@ def resolve_limit(
     if not settings.through_path:
         query = path.path_query[point]
     elif events is None:
-        query = cls_flow(
-            problem,
-            until_log_time=path.path_log_times[point],
-            settings=slope_settings(settings.flow),
-        ).query
+        until = path.path_log_times[point]
+        slopes = slope_settings(settings.flow)
+        query = flow_up_to(problem, until, settings=slopes).query
     else:
         found = events(problem, selected, margin)
         crossings, query = crossings_and_query(
@@ -360,7 +359,6 @@ class Rates(eqx.Module):
     active: Bool[Array, "*pairs"]
 
 
-@full_precision
 def rates(
     before: Parameters,
     corpus: Corpus,
@@ -374,6 +372,7 @@ def rates(
     """Compute all rates of one problem: a step on E, then the flow of p.
 
     All but `lemma_error` are NaN unless the end of the path is certified (`certify`).
+    Alone it compiles itself, as `solve` does; so do its derivatives, outside of `jit`.
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -401,7 +400,7 @@ def rates(
         >>> sizes = dict(sequences=6, length=3, relevant=2, irrelevant=4)
         >>> bags = assumption_one(jax.random.key(0), **sizes)
         >>> start = gaussian_reduced(jax.random.key(1), vocabulary=8, dim=1e6)
-        >>> found = jax.jit(rates)(start, bags, 50.0)
+        >>> found = rates(start, bags, 50.0)
         >>> LimitStatus(found.status.item()).name
         'PREDICTED'
         >>> bool(found.log_time_to_error > found.selection_log_time)
@@ -412,6 +411,22 @@ def rates(
     at_least("step_size", step_size, 0.0)
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
+    numbers = step_size, error, early_error
+    return _rates(before, corpus, *numbers, embed=embed, settings=settings)
+
+
+@partial(compiled_alone, static=("embed", "settings"))
+@full_precision
+def _rates(
+    before: Parameters,
+    corpus: Corpus,
+    step_size: Float[Scalar, ""] | float,
+    error: Float[Scalar, ""] | float,
+    early_error: Float[Scalar, ""] | float,
+    *,
+    embed: Embed,
+    settings: RateSettings,
+) -> Rates:
     stepped = embed(before, corpus, step_size)
     problem = attention(stepped, corpus)
 
