@@ -294,8 +294,9 @@ def _flow(
         adjoint=adjoint,
         known=known,
     )
-    times, states = found.solution.controller_state[1]
-    earlier_time, earlier = lax.stop_gradient(_earlier(times, states, found.log_time))
+    checkpoints = found.solution.controller_state.checkpoints
+    before = _earlier(checkpoints.times, checkpoints.states, found.log_time)
+    earlier_time, earlier = lax.stop_gradient(before)
     reached = jnp.isfinite(found.path_log_times)[:, None]
     path = jnp.where(reached, found.path, 0.0) @ rotation.T
     flow = Flow(

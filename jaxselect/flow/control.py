@@ -101,55 +101,60 @@ class PredictiveController(dfx.PIDController):
         return kept, start, end, jump, (*state, jnp.where(kept, step, before)), result
 
 
+class LogForces(NamedTuple):
+    """Logarithms of the factors of a bound q (1 − q) w_X (−ℓ′) on the forces.
+
+    Attributes:
+        weight: of q, for every entry.
+        rest: of 1 − q.
+        residual: of w_X (−ℓ′), for every sequence.
+    """
+
+    weight: Float[Array, "sequences width"]
+    rest: Float[Array, "sequences width"]
+    residual: Float[Array, "sequences 1"]
+
+
 @partial(jax.jit, inline=True)
-def skips_a_force(
-    before: Float[Array, "sequences width"],
-    after: Float[Array, "sequences width"],
-    values: Float[Array, " sequences width *classes"],
-    corpus: Corpus,
-) -> Bool[Scalar, ""]:
+def skips_a_force(before: LogForces, after: LogForces) -> Bool[Scalar, ""]:
     """Whether a force may act within a step without being seen by any stage.
 
     The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each factor is
     nearly monotone along a step, so it is at most the larger of its two end values, and
     the product is at most the product of these. If one factor grows from zero while
     another vanishes, that bound is far above the product at either end: the force rises
-    and falls within the step, and the error estimate may miss it. A step from logits
-    `before` to logits `after` is refused if the bound exceeds e^{_UNSEEN} times the
-    product at its ends.
+    and falls within the step, and the error estimate may miss it. A step is refused if
+    the bound exceeds e^{_UNSEEN} times the product at its ends.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> one, other = jnp.array([[50.0, 0.0]]), jnp.array([[0.0, 50.0]])
-        >>> values = jnp.array([[1.0, 0.0]])
-        >>> skips = jax.jit(skips_a_force)
-        >>> skips(one, other, values, bags).item()
+        >>> at = lambda *logits: log_forces(
+        ...     jnp.array([logits]), jnp.array([[1.0, 0.0]]), bags
+        ... )
+        >>> skips_a_force(at(50.0, 0.0), at(0.0, 50.0)).item()
         True
-        >>> skips(one, jnp.array([[0.0, 1.0]]), values, bags).item()
+        >>> skips_a_force(at(50.0, 0.0), at(0.0, 1.0)).item()
         False
     """
-    start, end = (_log_force(logits, values, corpus) for logits in (before, after))
-    bound = sum(jnp.maximum(*factor) for factor in zip(start, end, strict=True))
-    return jnp.any(bound > jnp.maximum(sum(start), sum(end)) + _UNSEEN)
+    bound = sum(jnp.maximum(*factor) for factor in zip(before, after, strict=True))
+    return jnp.any(bound > jnp.maximum(sum(before), sum(after)) + _UNSEEN)
 
 
-def _log_force(
+@partial(jax.jit, inline=True)
+def log_forces(
     logits: Float[Array, "sequences width"],
     values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
-) -> tuple[
-    Float[Array, "sequences width"],
-    Float[Array, "sequences width"],
-    Float[Array, "sequences 1"],
-]:
-    """Compute the logarithms of q, 1 − q and w_X (−ℓ′) in bag layout."""
+) -> LogForces:
+    """Compute the factors of the bound at one point of a flow."""
     attention = attend_bags(logits, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
     others = jnp.sum(jnp.where(top, 0.0, weights), axis=1, keepdims=True)
     rest = jnp.log(jnp.where(top, others, 1 - weights))
-    return attention.log_weights, rest, log_residual(attention, corpus)[:, None]
+    residual = log_residual(attention, corpus)[:, None]
+    return LogForces(attention.log_weights, rest, residual)
 
 
 class _Checkpoints(NamedTuple):
@@ -179,22 +184,45 @@ class _Checkpoints(NamedTuple):
         )
 
 
+class ScoreControl(NamedTuple):
+    """The state of the control of a flow of p.
+
+    Attributes:
+        errors: that of the predictive controller.
+        checkpoints: some earlier points.
+        forces: where the next step begins.
+    """
+
+    errors: PyTree
+    checkpoints: _Checkpoints
+    forces: LogForces
+
+
 class _ScoreController(PredictiveController):
     """The predictive controller with errors measured in scores, not in coordinates.
 
     A step is accepted if the error of every score E_s x is at most the absolute
     tolerance plus the rounding of the largest score. A tolerance relative to ‖p‖ would
-    let errors grow with log t in directions where no gradient corrects them. The last
-    part of its state is `_Checkpoints`.
+    let errors grow with log t in directions where no gradient corrects them.
     """
 
     def init(
-        self, terms: PyTree, t0: PyTree, t1: PyTree, y0: PyTree, *rest: Any
+        self,
+        terms: PyTree,
+        t0: PyTree,
+        t1: PyTree,
+        y0: PyTree,
+        dt0: PyTree,
+        args: PyTree,
+        *rest: Any,
+        **named: Any,
     ) -> tuple[PyTree, PyTree]:
         """Start with the parent's first step and the start as all checkpoints."""
-        end, state = super().init(terms, t0, t1, y0, *rest)
+        end, errors = super().init(terms, t0, t1, y0, dt0, args, *rest, **named)
         times = jnp.full(3, t0, jnp.result_type(t0))
-        return end, (state, _Checkpoints(times, jnp.stack([y0, y0, y0])))
+        checkpoints = _Checkpoints(times, jnp.stack([y0, y0, y0]))
+        forces = log_forces(args.logits_at(y0), args.values, args.corpus)
+        return end, ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
 
     def adapt_step_size(
         self,
@@ -208,23 +236,26 @@ class _ScoreController(PredictiveController):
         controller_state: PyTree,
     ) -> tuple[PyTree, ...]:
         """Take the parent's decision on the scores of the step."""
+        errors, checkpoints, forces = controller_state
         rows = args.rows
         # Infinite errors of refused steps stay infinite, not 0 · ∞.
         sound = jnp.isfinite(y_error).all()
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
-        start, end = (args.logits_of(args.scores + a) for a in moved)
-        unseen = skips_a_force(start, end, args.values, args.corpus)
+        logits = args.logits_of(args.scores + moved[1])
+        reached = log_forces(logits, args.values, args.corpus)
+        unseen = skips_a_force(forces, reached)
         error = jnp.where(unseen, jnp.maximum(error, _SKIPPED * self.atol), error)
         before, after = (
             jnp.broadcast_to(jnp.max(jnp.abs(a)), error.shape) for a in moved
         )
-        state, checkpoints = controller_state
-        kept, *next_step, state, result = super().adapt_step_size(
-            t0, t1, before, after, args, error, error_order, state
+        kept, *next_step, errors, result = super().adapt_step_size(
+            t0, t1, before, after, args, error, error_order, errors
         )
-        seen = jax.lax.stop_gradient((t1, y1_candidate))
-        return kept, *next_step, (state, checkpoints.after(kept, *seen)), result
+        *there, reached = jax.lax.stop_gradient((t1, y1_candidate, reached))
+        forces = jax.tree.map(partial(jnp.where, kept), reached, forces)
+        state = ScoreControl(errors, checkpoints.after(kept, *there), forces)
+        return kept, *next_step, state, result
 
 
 # Rounding of the largest score that a step may add to its error, in rounding units.
