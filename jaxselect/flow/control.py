@@ -237,6 +237,9 @@ class _ScoreController(PredictiveController):
     ) -> tuple[PyTree, ...]:
         """Take the parent's decision on the scores of the step."""
         errors, checkpoints, forces = controller_state
+        # Steps are chosen, not differentiated.
+        fixed = jax.lax.stop_gradient((y0, y1_candidate, args, y_error))
+        y0, y1_candidate, args, y_error = fixed
         rows = args.rows
         # Infinite errors of refused steps stay infinite, not 0 · ∞.
         sound = jnp.isfinite(y_error).all()
@@ -252,7 +255,7 @@ class _ScoreController(PredictiveController):
         kept, *next_step, errors, result = super().adapt_step_size(
             t0, t1, before, after, args, error, error_order, errors
         )
-        *there, reached = jax.lax.stop_gradient((t1, y1_candidate, reached))
+        there = jax.lax.stop_gradient(t1), y1_candidate
         forces = jax.tree.map(partial(jnp.where, kept), reached, forces)
         state = ScoreControl(errors, checkpoints.after(kept, *there), forces)
         return kept, *next_step, state, result
