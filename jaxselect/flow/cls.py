@@ -12,6 +12,7 @@ section 3a).
 """
 
 import dataclasses
+from collections import OrderedDict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ from .adjoint import in_both_modes
 from .control import FlowSettings
 from .integration import (
     End,
-    Event,
+    Events,
     FlowStatus,
     Integration,
     cancellation,
@@ -222,7 +223,7 @@ def cls_flow(
     # A norm that is never reached is not looked for.
     endless = isinstance(until_norm, float) and until_norm == jnp.inf
     bounds = from_log_time, None if endless else until_norm, until_log_time
-    inputs = _inputs(problem, *bounds, path_log_times, held)
+    inputs = problem, *_real(problem, *bounds, path_log_times), held
     known, end = _flow(lax.stop_gradient(inputs), settings)
     return _again((inputs, end), settings, known=known)
 
@@ -248,17 +249,16 @@ def flow_up_to(
     Returns:
         As `cls_flow`.
     """
-    inputs = _inputs(problem, 0.0, None, log_time, path_log_times, None)
-    fixed, end = lax.stop_gradient((inputs, End(log_time, {})))
+    inputs = problem, *_real(problem, 0.0, None, log_time, path_log_times), None
+    fixed, end = lax.stop_gradient((inputs, End(log_time, OrderedDict())))
     if known is None:
         known, _ = _flow(fixed, settings, known=end)
     return _again((inputs, end), settings, known=known)
 
 
-def _inputs(problem: Problem, *bounds_path_held: Any) -> tuple[Any, ...]:
-    *bounds, path_log_times, held = bounds_path_held
-    real = partial(jnp.asarray, dtype=problem.start.dtype)
-    return (problem, *jax.tree.map(real, (*bounds, path_log_times)), held)
+def _real(problem: Problem, *numbers: Any) -> Any:
+    """Numbers as the problem has them."""
+    return jax.tree.map(partial(jnp.asarray, dtype=problem.start.dtype), numbers)
 
 
 @in_both_modes
@@ -397,12 +397,15 @@ def linearise(
     return velocity, velocity, jacobian
 
 
-def _events(problem: QueryProblem) -> dict[str, Event]:
-    """What may end a flow; the first of several within a step counts."""
-    events: dict[str, Event] = {"norm": _past_norm, "cancellation": _cancelled}
-    if problem.until_norm is None:
-        del events["norm"]
-    return events if problem.held is None else events | {"return": _let_go}
+def _events(problem: QueryProblem) -> Events:
+    """What may end a flow."""
+    events: Events = OrderedDict()
+    if problem.until_norm is not None:
+        events["norm"] = _past_norm
+    events["cancellation"] = _cancelled
+    if problem.held is not None:
+        events["return"] = _let_go
+    return events
 
 
 def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:

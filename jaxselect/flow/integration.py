@@ -11,6 +11,7 @@ raise. `Recorder` replaces it: times that are not in order, or outside the flow,
 solution.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -27,6 +28,8 @@ from .rodas import DenseOutput
 
 # (s, y, problem) → h.
 Event: TypeAlias = Callable[[PyTree, PyTree, PyTree], Float[Scalar, ""]]
+# By name, in an order that JAX keeps, as it does not that of a `dict`.
+Events: TypeAlias = OrderedDict[str, Event]
 
 # Exponent: a term of the gradient above eps^(−this) leaves no digit of a sum that
 # cancels. Tuned on the default sweep and in float32.
@@ -74,7 +77,7 @@ class End(NamedTuple):
     """
 
     log_time: Float[Scalar, ""]
-    passed: dict[str, Bool[Scalar, ""]]
+    passed: OrderedDict[str, Bool[Scalar, ""]]
 
     @property
     def by_event(self) -> Bool[Scalar, ""]:
@@ -113,7 +116,7 @@ def integrate(
     problem: PyTree,
     start: Float[Array, " dim"],
     span: tuple[Float[Scalar, ""], Float[Scalar, ""]],
-    events: dict[str, Event],
+    events: Events,
     *,
     max_steps: int,
     path_log_times: Float[Array, " times"] | None = None,
@@ -129,7 +132,8 @@ def integrate(
         problem: what field, control and events depend on.
         start: y_0.
         span: s at the start, and the last one to go to.
-        events: end the flow where they turn positive; a known end has no others.
+        events: end the flow where they turn positive; of several within a step the
+            first of them does. A known end has no others.
         max_steps: bound on the number of steps.
         path_log_times: increasing s at which y is wanted.
         adjoint: how the integration is differentiated.
@@ -176,17 +180,17 @@ def integrate(
     return Integration(log_time, state, end, path_times, path, solution)
 
 
-def _first_of(events: dict[str, Event]) -> dfx.Event:
+def _first_of(events: Events) -> dfx.Event:
     def condition(event: Event) -> Callable[..., Float[Scalar, ""]]:
         # Diffrax wants the value of an event in the default precision.
         return lambda t, y, args, **_: event(t, y, args).astype(float)
 
-    upwards = dict.fromkeys(events, True)
+    upwards = jax.tree.map(lambda _: True, events)
     return dfx.Event(jax.tree.map(condition, events), direction=upwards)
 
 
 def _excess(
-    problem: PyTree, events: dict[str, Event], end: End
+    problem: PyTree, events: Events, end: End
 ) -> Callable[[PyTree, PyTree], Float[Scalar, ""]]:
     """h(s, y) of the event that ended a flow; one without an event."""
 
@@ -200,7 +204,7 @@ def _excess(
 
 
 def _passage(
-    problem: PyTree, events: dict[str, Event], end: End, step: DenseOutput
+    problem: PyTree, events: Events, end: End, step: DenseOutput
 ) -> Float[Scalar, ""]:
     """Find where h = 0 within a step, by Newton's method, if an event ended it."""
     excess = _excess(problem, events, end)
@@ -224,7 +228,7 @@ def _passage(
 
 def _at_event(
     problem: PyTree,
-    events: dict[str, Event],
+    events: Events,
     end: End,
     arrived: tuple[Float[Scalar, ""], Float[Array, " dim"], Float[Array, " dim"]],
 ) -> tuple[Float[Scalar, ""], Float[Array, " dim"]]:

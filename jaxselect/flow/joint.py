@@ -18,6 +18,7 @@ errors. `corrected` therefore moves U back to both.
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -209,7 +210,7 @@ def _flow(
         JointProblem(corpus, rates),
         start,
         (jnp.zeros((), vectors.dtype), until_log_time),
-        {"cancellation": _cancelled},
+        OrderedDict(cancellation=_cancelled),
         max_steps=settings.max_steps,
         path_log_times=path_log_times,
         adjoint=adjoint,
