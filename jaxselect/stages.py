@@ -8,8 +8,10 @@ section 3g).
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -47,6 +49,9 @@ LATEST = 1e15
 # Bound on the stages of a run: those that take more go from one return to the next.
 STAGES = 12
 
+# Time that ties get to settle, in units of 1/μ.
+_SETTLING = 1000.0
+
 
 class Next(Status):
     """What the stage after another one integrates."""
@@ -54,6 +59,7 @@ class Next(Status):
     NOTHING = 0, "No further stage would help."
     WHOLE = 1, "The whole problem, on a clock that starts here."
     CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
+    SETTLED = 3, "The same, after ties had time to settle."
 
 
 class Point(eqx.Module):
@@ -75,11 +81,15 @@ class Point(eqx.Module):
     next: Int[Scalar, ""]
 
 
-def log_time_of(origin: Float[Scalar, ""], own: Float[Scalar, ""]) -> Float[Scalar, ""]:
-    """Add two times given by their logarithms: log(1 + t_origin + t′)."""
-    # log t′ = τ′ + log(1 − e^{−τ′}).
-    some = jnp.where(own > 0, own, 1.0)
-    elapsed = jnp.where(own > 0, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
+def log_time_of(
+    origin: Float[Scalar, ""],
+    own: Float[Scalar, ""],
+    begun: Float[Scalar, ""] | float = 0.0,
+) -> Float[Scalar, ""]:
+    """Add times given by their logarithms: log(1 + t_origin + t′ − t′_begun)."""
+    # log t′ = τ′ + log(1 − e^{−τ′}), and likewise from t′_begun on.
+    some = jnp.where(own > begun, own - begun, 1.0)
+    elapsed = jnp.where(own > begun, own + jnp.log(-jnp.expm1(-some)), -jnp.inf)
     return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 
 
@@ -154,13 +164,14 @@ def flow_to_end(
     check(problem)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if point is None and isinstance(stages, int) and stages == 1:
-        whole = Contracted(problem, None), no_ties(problem), jnp.asarray(False)
-        return _stage(whole, norm, path_log_times, beginning(problem), settings)
+        first = beginning(problem)
+        outset = _from(first, Contracted(problem, None), no_ties(problem))
+        return _stage(outset, norm, path_log_times, first, settings)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
-        few = _contracted(problem.starting_at(point.query), point)
-        return _stage(few, norm, path_log_times, point, settings)
+        outset = _contracted(problem.starting_at(point.query), point)
+        return _stage(outset, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -189,39 +200,62 @@ def flow_to_end(
     return jax.lax.while_loop(more, following, begun)[0]
 
 
+class _Outset(NamedTuple):
+    """What a stage integrates, and when on its clock.
+
+    Attributes:
+        few: the problem, contracted where ties rest.
+        ties: the contracted ones.
+        begin: log(1+t′) at the start; off that of the point, the clock is another one.
+        until: the last log(1+t′): `LATEST` for no bound, and `begin` where forces
+            cancel of which nothing is proved.
+    """
+
+    few: Contracted
+    ties: Ties
+    begin: Float[Scalar, ""]
+    until: Float[Scalar, ""]
+
+
+def _from(point: Point, few: Contracted, ties: Ties) -> _Outset:
+    """Go on from a point on its clock, without a bound."""
+    now = point.clock_log_time
+    return _Outset(few, ties, now, jnp.full_like(now, LATEST))
+
+
 def _stage(
-    begun: tuple[Contracted, Ties, Bool[Scalar, ""]],
+    outset: _Outset,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
     settings: FlowSettings,
 ) -> Stage:
-    """Integrate one stage, from a point and what is `_contracted` there, to its end."""
-    few, ties, on_their_way = begun
-    contracted = ties.tied.any()
-    # Ties on their way to rest get there on a clock of their own. Of others whose
-    # forces cancel nothing is proved, and nothing is integrated further.
-    stuck = (point.next == Next.CONTRACTED) & ~contracted & ~on_their_way
-    begin = jnp.where(on_their_way, 0.0, point.clock_log_time)
+    """Integrate one stage, from a point and its outset there, to its end."""
+    few, ties, begin, until = outset
+    contracted, stuck = ties.tied.any(), begin == until
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     flow = cls_flow(
         few.problem,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
-        until_log_time=jnp.where(stuck, begin, LATEST),
+        until_log_time=until,
         from_log_time=begin,
         path_log_times=path_log_times,
         held=few.held,
         settings=settings,
     )
     status = jnp.where(stuck, FlowStatus.FORCES_CANCEL, flow.status)
-    following = _following(status, contracted, stuck)
+    following = _following(status, contracted, stuck, until < LATEST)
     if point.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
-    again = following == Next.WHOLE
-    now = log_time_of(point.clock_start, point.clock_log_time)
-    origin = jnp.where(on_their_way, now, point.clock_start)
-    log_time = log_time_of(origin, flow.log_time)
+    again, settled = following == Next.WHOLE, following == Next.SETTLED
+    anew, now = begin != point.clock_log_time, point.clock_log_time
+    origin = jnp.where(anew, log_time_of(point.clock_start, now), point.clock_start)
+    log_time = log_time_of(origin, flow.log_time, jnp.where(anew, begin, 0.0))
+    # Ties that have settled are found on the clock on which they formed.
+    origin = jnp.where(settled, point.clock_start, origin)
+    later = log_time_of(now, flow.log_time, begin)
+    own = jnp.where(settled, later, flow.log_time)
     return Stage(
         problem=few.problem,
         ties=ties,
@@ -229,14 +263,17 @@ def _stage(
         point=Point(
             query=ties.point + flow.query,
             clock_start=jnp.where(again, log_time, origin),
-            clock_log_time=jnp.where(again, 0.0, flow.log_time),
+            clock_log_time=jnp.where(again, 0.0, own),
             next=following,
         ),
     )
 
 
 def _following(
-    status: Int[Scalar, ""], contracted: Bool[Scalar, ""], stuck: Bool[Scalar, ""]
+    status: Int[Scalar, ""],
+    contracted: Bool[Scalar, ""],
+    stuck: Bool[Scalar, ""],
+    bounded: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
     """Choose the stage after one that ended with this `FlowStatus`."""
     cancel = (status == FlowStatus.FORCES_CANCEL) & ~stuck
@@ -244,19 +281,18 @@ def _following(
     whole = (status == FlowStatus.TIME_UNRESOLVED) | changed | (cancel & contracted)
     following = jnp.where(whole, Next.WHOLE, Next.NOTHING)
     following = jnp.where(cancel & ~contracted, Next.CONTRACTED, following)
-    return following.astype(jnp.int32)
+    settled = bounded & (status == FlowStatus.NORM_NOT_REACHED)
+    return jnp.where(settled, Next.SETTLED, following).astype(jnp.int32)
 
 
-def _contracted(
-    problem: Problem, point: Point
-) -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
-    """Contract the problem if its ties rest; say whether they are on their way there.
+def _contracted(problem: Problem, point: Point) -> _Outset:
+    """Contract the problem if its ties rest; else let them settle, or go on their way.
 
-    Returns:
-        The problem, its ties, and whether these are proved to come to rest, but are too
-        far from it to be contracted.
+    Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
+    Where ties may not be off by so much, they get T = 1000/μ to settle, if the stage
+    has lasted twice as long. Their clock goes from T to 2 T, so that steps are short.
     """
-    corpus, none, no = problem.corpus, no_ties(problem), jnp.asarray(False)
+    corpus, none = problem.corpus, no_ties(problem)
     inside = problem.rows @ none.axes.T
     nothing = none.widths
     heads = problem.values.shape[2:]
@@ -271,22 +307,29 @@ def _contracted(
         reach=nothing,
         allowed=jnp.full_like(none.moved, jnp.inf),
     )
-    whole = Contracted(problem, free), none, no
+    whole, now = _from(point, Contracted(problem, free), none), point.clock_log_time
     if problem.start.dtype != jnp.float64:
         return whole
 
-    def without() -> tuple[Contracted, Ties, Bool[Scalar, ""]]:
-        ties = find_ties(problem, point.clock_log_time)
+    def without() -> _Outset:
+        ties = find_ties(problem, now)
         few = contract(problem, ties)
         assert few.held is not None
         after = few.problem
         logits = after.logits(after.scores(after.start))
         _, push = few.held.excess(logits, after.values, after.corpus)
         rests = ties.proved & (push <= 0)
-        found = jax.tree.map(partial(jnp.where, rests), (few, ties), whole[:2])
-        return *found, ties.proved & ~rests
+        time = jnp.log(_SETTLING / ties.rest.stiffness)
+        later = time + math.log(2)
+        settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
+        # Else they are on their way, or nothing is proved of them.
+        begin = jnp.where(settles, time, jnp.where(ties.proved, 0.0, now))
+        until = jnp.where(settles, later, jnp.where(ties.proved, LATEST, now))
+        moving = whole._replace(begin=begin, until=until)
+        resting = _from(point, few, ties)
+        return jax.tree.map(partial(jnp.where, rests), resting, moving)
 
-    return jax.lax.cond(point.next == Next.CONTRACTED, without, lambda: whole)
+    return jax.lax.cond(point.next >= Next.CONTRACTED, without, lambda: whole)
 
 
 def certify_stage(

@@ -85,10 +85,14 @@ class Ties(eqx.Module):
         return RestingTies(self.tied.any(), self.rest, self.moved, self.widths)
 
     @property
+    def minimal(self) -> Bool[Scalar, ""]:
+        """Whether there are ties, they are closed, and a rest is proved."""
+        return self.tied.any() & self.closed & self.rest.proved
+
+    @property
     def proved(self) -> Bool[Scalar, ""]:
-        """Whether there are ties, they are closed, and p is proved to be at rest."""
-        there = self.tied.any() & self.closed
-        return there & self.rest.proved & (self.moved <= self.rest.basin)
+        """Whether p, too, is proved to come to rest there."""
+        return self.minimal & (self.moved <= self.rest.basin)
 
 
 class Contracted(NamedTuple):

@@ -32,8 +32,15 @@ from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.rest import certified_minimum
-from jaxselect.stages import Next, Point, _contracted, certify_stage, flow_to_end
-from jaxselect.ties import contract, no_ties, ties_of
+from jaxselect.stages import (
+    LATEST,
+    Next,
+    Point,
+    _contracted,
+    certify_stage,
+    flow_to_end,
+)
+from jaxselect.ties import contract, find_ties, no_ties, ties_of
 
 WIDE = 20.0
 
@@ -506,22 +513,68 @@ def test_ties_that_losers_push_stay_within_their_bound(push, start):
     assert np.isinf(tie_motion(within, np.float64(start), push, begin).largest)
 
 
-@pytest.mark.parametrize(("off", "contracts"), [(0.9, True), (1.1, False)])
-def test_ties_on_their_way_to_rest_are_not_contracted_yet(off, contracts):
-    """Their farthest score may be off by the tolerance; losers push them by less."""
+def off_rest(share):
+    """Ties of which the farthest score is off by a share of the tolerance; z*."""
     model, bags = problem()
     # The losers are three times as far behind as in the problem.
     ties = find(settled(model, bags), bags)
     rows = np.asarray(model.embeddings) @ np.asarray(ties.axes)[0]
     way = TOLERANCE / np.ptp(rows) * ties.axes[0]
     across = model.query - ties.axes.T @ (ties.axes @ model.query)
-    query = ties.point + 3.0 * across + off * way
+    query = ties.point + 3.0 * across + share * way
+    return attention(Parameters(model.embeddings, query, model.head), bags), ties
+
+
+def late(given, log_time=2 * WIDE, following=Next.CONTRACTED):
+    """The point of a run at which forces cancel."""
     zero = jnp.zeros(())
-    point = Point(query, zero, jnp.asarray(2 * WIDE), jnp.asarray(Next.CONTRACTED))
-    start = Parameters(model.embeddings, query, model.head)
-    given = attention(start, bags), point
-    _, found, on_their_way = jax.jit(_contracted)(*given)
-    assert bool(found.tied.any()) == contracts and bool(on_their_way) != contracts
+    return Point(given.start, zero, zero + log_time, jnp.asarray(following, jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("off", "log_time", "following", "wanted"),
+    [
+        (0.9, 2 * WIDE, Next.CONTRACTED, "contracted"),
+        (1.1, 2 * WIDE, Next.CONTRACTED, "settling"),
+        # Once, and where the flow has had the time.
+        (1.1, 2 * WIDE, Next.SETTLED, "on their way"),
+        (1.1, WIDE / 2, Next.CONTRACTED, "on their way"),
+        (1e3, 2 * WIDE, Next.SETTLED, "stuck"),
+    ],
+)
+def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wanted):
+    """Their farthest score may be off by the tolerance; losers push them by less."""
+    given, _ = off_rest(off)
+    point = late(given, log_time, following)
+    _, found, begin, until = jax.jit(_contracted)(given, point)
+    assert bool(found.tied.any()) == (wanted == "contracted")
+    first, last = {
+        "contracted": (log_time, LATEST),
+        "settling": (begin, begin + np.log(2)),
+        "on their way": (0.0, LATEST),
+        "stuck": (log_time, log_time),
+    }[wanted]
+    np.testing.assert_allclose([begin, until], [first, last], rtol=1e-15)
+
+
+def test_ties_settle_in_a_thousand_times_of_their_own():
+    """They lose what they are off, in T = 1000/μ, on the clock on which they formed."""
+    given, ties = off_rest(1.1)
+    run = jax.jit(flow_to_end)
+    found = run(given, late(given), until_norm=1e9, stages=1)
+    point = found.point
+    assert point.next == Next.SETTLED and not found.contracted
+    before, after = (
+        np.linalg.norm(ties.axes @ (query - ties.point))
+        for query in (given.start, point.query)
+    )
+    assert after < 1e-5 * before
+    time = 1000 / float(find_ties(given, 2 * WIDE).rest.stiffness)
+    wanted = 2 * WIDE + np.log1p(time * np.exp(-2 * WIDE))
+    for log_time in (point.clock_log_time, found.flow.log_time):
+        np.testing.assert_allclose(log_time, wanted, rtol=1e-15)
+    assert point.clock_start == 0
+    assert run(given, late(given), until_norm=1e9, stages=2).contracted
 
 
 @jax.jit

@@ -157,6 +157,10 @@ def test_the_clock_of_a_run_adds_up():
         wanted = np.log(np.exp(origin) + elapsed)
         found = log_time_of(jnp.asarray(origin), own)
         np.testing.assert_allclose(found, wanted, rtol=1e-15)
+        # The same time on a clock that goes on from 7.
+        later = jnp.asarray(np.log(np.exp(7) + elapsed))
+        found = log_time_of(jnp.asarray(origin), later, jnp.asarray(7.0))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert log_time_of(jnp.asarray(9.0), jnp.asarray(1e4)) == 1e4
 
 
