@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
@@ -287,16 +287,17 @@ def _processes(
     job: Job, pending: list[int], stop: threading.Event, workers: int
 ) -> Iterator[Done]:
     """Run chunks in worker processes; chunks of a process that dies are run again."""
-    left = pending
+    left, shapes = pending, None
     cache = jax.config.values["jax_compilation_cache_dir"]
+    if cache:
+        # One worker compiles a program, and the others read it from the cache.
+        shapes = [chunk.shape for chunk in plan(job.grid, job.chunk_size)]
     context = multiprocessing.get_context("spawn")
     for _ in range(3):
         pool = ProcessPoolExecutor(workers, context, _start, (os.getpid(), cache))
         try:
             with pool:
-                # One worker compiles, and the others read its program from the cache.
-                first = 1 if cache else workers
-                yield from _fed(pool, partial(_run, job), left, stop, workers, first)
+                yield from _fed(pool, partial(_run, job), left, stop, workers, shapes)
             return
         except BrokenProcessPool:
             whole, _ = finished(job.folder)
@@ -329,18 +330,30 @@ def _fed(
     queue: list[int],
     stop: threading.Event,
     workers: int,
-    first: int | None = None,
+    shapes: Sequence[Shape] | None = None,
 ) -> Iterator[Done]:
     """Give each worker one chunk at a time, so that stopping waits for no more.
 
-    Until a chunk is done only the first of them work, by default all.
+    Where shapes are given, by chunk, one chunk of a shape is done before others begin.
     """
-    queue, most = list(queue), first or workers
-    flying: set[Future[Done]] = set()
-    while (queue and not stop.is_set()) or flying:
-        while queue and len(flying) < most and not stop.is_set():
-            flying.add(pool.submit(run, queue.pop(0)))
-        ready, flying = wait(flying, return_when=FIRST_COMPLETED)
+    left, flying = list(queue), dict[Future[Done], int]()
+    compiled = set[Shape]()
+
+    def free(index: int) -> bool:
+        if shapes is None or shapes[index] in compiled:
+            return True
+        return shapes[index] not in {shapes[other] for other in flying.values()}
+
+    while (left and not stop.is_set()) or flying:
+        while len(flying) < workers and not stop.is_set():
+            index = next(filter(free, left), None)
+            if index is None:
+                break
+            left.remove(index)
+            flying[pool.submit(run, index)] = index
+        ready, _ = wait(flying, return_when=FIRST_COMPLETED)
         for future in ready:
+            index = flying.pop(future)
+            if shapes is not None:
+                compiled.add(shapes[index])
             yield future.result()
-        most = workers

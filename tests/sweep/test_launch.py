@@ -1,0 +1,72 @@
+"""The order in which workers get the chunks of a sweep."""
+
+import threading
+from concurrent.futures import Executor, Future
+
+import pytest
+
+from jaxselect.sweep import launch
+
+# Shapes of eight chunks, in the order of a plan.
+SHAPES = [(("length", length),) for length in (8, 8, 8, 16, 16, 32, 32, 32)]
+
+
+class Hands(Executor):
+    """Workers that finish the chunk that they began first, when they are waited for."""
+
+    def __init__(self):
+        self.working, self.seen, self.over = {}, [], []
+
+    def submit(self, run, index):
+        assert run(index)["chunk"] == index
+        future = Future()
+        self.working[future] = index
+        self.seen.append((index, tuple(self.working.values()), tuple(self.over)))
+        return future
+
+    def wait(self, flying, return_when):
+        assert set(flying) == set(self.working) and flying
+        first = next(iter(self.working))
+        self.over.append(self.working.pop(first))
+        first.set_result({"chunk": self.over[-1]})
+        return {first}, set(self.working)
+
+
+def fed(monkeypatch, workers, shapes, stop_after=None):
+    hands, stop, found = Hands(), threading.Event(), []
+    monkeypatch.setattr(launch, "wait", hands.wait)
+    queue = list(range(len(SHAPES)))
+    run = lambda index: {"chunk": index}  # noqa: E731
+    for done in launch._fed(hands, run, queue, stop, workers, shapes):
+        found.append(done["chunk"])
+        if len(found) == stop_after:
+            stop.set()
+    return found, hands.seen
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("shapes", [None, SHAPES], ids=["free", "by shape"])
+def test_every_chunk_runs_once_and_workers_have_one_each(monkeypatch, workers, shapes):
+    found, seen = fed(monkeypatch, workers, shapes)
+    assert sorted(found) == list(range(len(SHAPES)))
+    most = workers if shapes is None else min(workers, len(set(SHAPES)))
+    assert max(len(working) for _, working, over in seen if not over) == most
+    assert all(len(working) <= workers for _, working, _ in seen)
+
+
+def test_one_worker_compiles_a_shape_while_another_compiles_the_next(monkeypatch):
+    """No chunk begins beside the first of its shape, but beside later ones."""
+    _, seen = fed(monkeypatch, 2, SHAPES)
+    assert [index for index, *_ in seen[:2]] == [0, 3]
+    shared = 0
+    for index, working, over in seen:
+        done = {SHAPES[other] for other in over}
+        beside = [other for other in working if SHAPES[other] == SHAPES[index]]
+        assert SHAPES[index] in done or beside == [index]
+        shared += len(beside) > 1
+    assert shared > 1
+
+
+def test_a_stop_waits_for_the_chunks_under_way(monkeypatch):
+    found, seen = fed(monkeypatch, 2, None, stop_after=3)
+    assert found == [0, 1, 2, 3] == [index for index, *_ in seen]
