@@ -184,7 +184,7 @@ class _Checkpoints(NamedTuple):
         )
 
 
-class ScoreControl(NamedTuple):
+class _ScoreControl(NamedTuple):
     """The state of the control of a flow of p.
 
     Attributes:
@@ -222,7 +222,7 @@ class _ScoreController(PredictiveController):
         times = jnp.full(3, t0, jnp.result_type(t0))
         checkpoints = _Checkpoints(times, jnp.stack([y0, y0, y0]))
         forces = log_forces(args.logits_at(y0), args.values, args.corpus)
-        return end, ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
+        return end, _ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
 
     def adapt_step_size(
         self,
@@ -257,7 +257,7 @@ class _ScoreController(PredictiveController):
         )
         there = jax.lax.stop_gradient(t1), y1_candidate
         forces = jax.tree.map(partial(jnp.where, kept), reached, forces)
-        state = ScoreControl(errors, checkpoints.after(kept, *there), forces)
+        state = _ScoreControl(errors, checkpoints.after(kept, *there), forces)
         return kept, *next_step, state, result
 
 
