@@ -1,5 +1,6 @@
 """Strict settings for every test: float64, no silent promotion, threads that behave."""
 
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -71,8 +72,8 @@ def keys_are_used_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # A compiled program lies in dozens of pieces of memory, of which Linux gives a process
-# 65,530: the next one ends it.
-_PIECES = 50_000
+# 65,530: the next one ends it. Two workers of so many bytes fit into 8 GiB.
+_PIECES, _BYTES = 50_000, 2.5 * 2**30
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -80,11 +81,19 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
     """Traced functions of a module stay cached, until there are too many: collecting
     garbage among them again and again would take a quarter of the suite's time."""
     yield
-    memory = Path("/proc/self/maps")
-    if memory.exists() and memory.read_text().count("\n") > _PIECES:
-        jax.clear_caches()
-        gc.unfreeze()
     gc.collect()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        # The GNU library keeps what was freed.
+        library.malloc_trim(0)
+    own = Path("/proc/self")
+    if own.exists():
+        pages = int((own / "statm").read_text().split()[1])
+        pieces = (own / "maps").read_text().count("\n")
+        if pieces > _PIECES or pages * os.sysconf("SC_PAGE_SIZE") > _BYTES:
+            jax.clear_caches()
+            gc.unfreeze()
+            gc.collect()
     gc.freeze()
 
 
