@@ -43,7 +43,7 @@ def draw_lemma(results: xr.Dataset) -> Figure | None:
         ylabel="‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖",
         title="One step on the embeddings",
     )
-    axes.legend()
+    axes.legend(loc="lower left")
     return figure
 
 
