@@ -289,8 +289,8 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
     """Contract the problem if its ties rest; else let them settle, or go on their way.
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
-    Where ties may not be off by so much, they get T = 1000/μ to settle, if the stage
-    has lasted twice as long. Their clock goes from T to 2 T, so that steps are short.
+    Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
+    lasted twice as long. Their clock goes from T to 2 T, so that steps are short.
     """
     corpus, none = problem.corpus, no_ties(problem)
     inside = problem.rows @ none.axes.T

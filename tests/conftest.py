@@ -81,11 +81,6 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
     """Traced functions of a module stay cached, until there are too many: collecting
     garbage among them again and again would take a quarter of the suite's time."""
     yield
-    gc.collect()
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        # The GNU library keeps what was freed.
-        library.malloc_trim(0)
     own = Path("/proc/self")
     if own.exists():
         pages = int((own / "statm").read_text().split()[1])
@@ -93,8 +88,12 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
         if pieces > _PIECES or pages * os.sysconf("SC_PAGE_SIZE") > _BYTES:
             jax.clear_caches()
             gc.unfreeze()
-            gc.collect()
+    gc.collect()
     gc.freeze()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        # The GNU library keeps what was freed.
+        library.malloc_trim(0)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
