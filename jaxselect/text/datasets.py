@@ -5,10 +5,13 @@ but read the archives in pure Python. Needs the extra `text`.
 """
 
 import csv
-import shutil
+import hashlib
+import http.client
+import logging
 import tarfile
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +23,7 @@ from ..files import replacing
 
 # A host that does not answer is given up after this many seconds.
 PATIENCE = 20.0
+_LOG = logging.getLogger(__name__)
 
 
 class _Archive(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -31,6 +35,9 @@ class _Archive(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type
     ]
     MANUAL_DOWNLOAD_INSTRUCTIONS = "`prepare` puts the archive there."
     url: ClassVar[str]
+    # Bytes and SHA-256 of the archive, those that tensorflow-datasets expects.
+    size: ClassVar[int]
+    sha256: ClassVar[str]
     names: ClassVar[list[str]]
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -57,6 +64,8 @@ class ImdbReviews(_Archive, skip_registration=True):  # type: ignore[call-arg]
 
     name = "imdb_reviews"
     url = "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+    size = 84_125_825
+    sha256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
     names: ClassVar = ["neg", "pos"]
 
     def _generate_examples(self, archive: Path, split: str) -> Iterator:
@@ -75,6 +84,8 @@ class YelpPolarityReviews(_Archive, skip_registration=True):  # type: ignore[cal
 
     name = "yelp_polarity_reviews"
     url = "https://s3.amazonaws.com/fast-ai-nlp/yelp_review_polarity_csv.tgz"
+    size = 166_373_201
+    sha256 = "528f22e286cad085948acbc3bea7e58188416546b0e364d0ae4ca0ce666abe35"
     names: ClassVar = ["1", "2"]
 
     def _generate_examples(self, archive: Path, split: str) -> Iterator:
@@ -100,9 +111,10 @@ def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) 
         The folder of the prepared dataset.
 
     Raises:
-        BadInput: an archive that is none, a dataset that is unknown or that cannot
-            be prepared here.
-        ConnectionError: it has to be downloaded and the host does not answer.
+        BadInput: an archive of another length or content than the original, a dataset
+            that is unknown or that cannot be prepared here.
+        ConnectionError: it has to be downloaded, and the host does not answer or sends
+            something else.
     """
     data_dir = Path(data_dir).expanduser()
     own = {builder.name: builder for builder in (ImdbReviews, YelpPolarityReviews)}
@@ -118,10 +130,11 @@ def prepare(name: str, data_dir: str | Path, archive: str | Path | None = None) 
                 raise FileNotFoundError(
                     f"{found}: wanted an existing file named {Path(builder.url).name}"
                 )
-        elif not found.exists():
-            _download(builder.url, found)
-        if not tarfile.is_tarfile(found):
-            raise BadInput(f"{found} is no tar archive: remove it and try again")
+            fault = _fault(found, builder)
+            if fault:
+                raise BadInput(f"{found} {fault}: give a whole one")
+        else:
+            _download(builder, found)
         manual = tfds.download.DownloadConfig(manual_dir=str(found.parent))
         builder.download_and_prepare(download_config=manual)
     return Path(builder.data_dir)
@@ -142,25 +155,49 @@ def _prepare_stock(name: str, data_dir: Path) -> Path:
     return Path(builder.data_dir)
 
 
-def _download(url: str, target: Path) -> None:
-    """Download a file, completely or not at all."""
+def _fault(path: Path, builder: _Archive) -> str:
+    """Say in what a file differs from a builder's archive; "" where in nothing."""
+    size = path.stat().st_size
+    if size != builder.size:
+        return f"has {size:,} bytes, and the original {builder.size:,}"
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != builder.sha256:
+        return f"has the SHA-256 {digest}, and the original {builder.sha256}"
+    return ""
+
+
+def _download(builder: _Archive, target: Path) -> None:
+    """Download a builder's archive, whole or not at all; keep one that is there."""
+    if target.exists():
+        fault = _fault(target, builder)
+        if not fault:
+            return
+        target.unlink()
+        _LOG.warning("%s %s: it is removed and fetched again", target, fault)
     try:
         with (
-            urllib.request.urlopen(url, timeout=PATIENCE) as answer,
+            urllib.request.urlopen(builder.url, timeout=PATIENCE) as answer,
             replacing(target) as aside,
-            aside.open("wb") as stream,
         ):
-            shutil.copyfileobj(answer, stream)
-    except OSError as error:
+            with aside.open("wb") as stream:
+                for block in iter(partial(answer.read, 2**20), b""):
+                    stream.write(block)
+                    if stream.tell() > builder.size:
+                        break
+            fault = _fault(aside, builder)
+            if fault:
+                raise ConnectionError(f"what arrived {fault}, and is removed")
+    except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(
-            f"{url} cannot be fetched ({error}): fetch it elsewhere and give the "
-            "archive, or give a file of reviews"
+            f"{builder.url} cannot be fetched ({error}): try again, or fetch it "
+            f"elsewhere and put it at {target}"
         ) from error
 
 
 def features(
     path: Path, text: str, label: str, split: str
-) -> tuple[list[str], list[int]]:
+) -> Iterator[tuple[str, object, object]]:
     """Read two features of a prepared tensorflow-dataset.
 
     Args:
@@ -169,25 +206,44 @@ def features(
         label: name of the feature with the label.
         split: such as "test" or "train[:10%]".
 
-    Returns:
-        The texts and the labels.
+    Yields:
+        Of each row its place, the text and the label.
 
     Raises:
-        BadInput: another folder, or one without these features or this split.
+        BadInput: another folder, a damaged one, or one without these features or this
+            split.
     """
     if not (path / "dataset_info.json").exists():
         raise BadInput(
             f"{path} is a folder without dataset_info.json: wanted the folder of a "
             "prepared tensorflow-dataset, such as …/imdb_reviews/plain_text/1.0.0"
         )
-    builder = tfds.builder_from_directory(str(path))
-    known = list(builder.info.features)
+    try:
+        builder = tfds.builder_from_directory(str(path))
+        known, splits = list(builder.info.features), sorted(builder.info.splits)
+    except Exception as error:
+        raise _damaged(path, "dataset_info.json or features.json", error) from error
     if not {text, label} <= set(known):
         raise BadInput(f"{path} has the features {known}: wanted {text!r}, {label!r}")
-    if split.partition("[")[0] not in builder.info.splits:
+    if split.partition("[")[0] not in splits:
+        raise BadInput(f"no split {split!r} in {path}; it has {splits}")
+    try:
+        rows = builder.as_data_source(split=split)
+    except ValueError as error:
         raise BadInput(
-            f"no split {split!r} in {path}; it has {sorted(builder.info.splits)}"
-        )
-    rows = builder.as_data_source(split=split)
-    pairs = [(row[text].decode("utf-8"), int(row[label])) for row in rows]
-    return [entry for entry, _ in pairs], [mark for _, mark in pairs]
+            f"no split {split!r} in {path}: wanted a part such as train[:10%]"
+        ) from error
+    try:
+        for place, row in enumerate(rows):
+            yield f"row {place}", row[text], row[label]
+    except Exception as error:
+        raise _damaged(path, f"its split {split!r}", error) from error
+
+
+def _damaged(path: Path, part: str, error: Exception) -> BadInput:
+    """Describe a damaged dataset, of which every reader raises errors of its own."""
+    reason = (str(error) or type(error).__name__).partition("\n")[0][:120]
+    return BadInput(
+        f"{part} in {path} cannot be read ({reason}): remove the folder and prepare "
+        "the dataset again"
+    )

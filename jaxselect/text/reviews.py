@@ -5,20 +5,20 @@ Needs the extra `text`.
 
 import codecs
 import csv
+import gzip
 import hashlib
 import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 from jaxtyping import Int
 
@@ -29,8 +29,6 @@ from .datasets import features
 # Kinds of files that reviews are read from, as a message names them.
 KINDS = "a .parquet, .csv, .tsv, .txt, .json or .jsonl"
 DELIMITERS = ",\t;|"
-FEW = 20
-"""Records that a delimiter is told by."""
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -39,20 +37,37 @@ MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 """Encodings by their byte-order mark; one of UTF-32 begins with one of UTF-16."""
-MOST = 1000
+MOST_CLASSES = 1000
 """Classes at most: a column with more values holds something else than labels."""
+MOST_REVIEWS = 10**7
+MOST_CHARACTERS = 2**31
+"""Characters of all texts at most: a small file may unpack to any size."""
+LONGEST = 2**26
+"""Characters of a line, of a text or of a list in JSON at most."""
+BATCH = 256
+"""Rows of a .parquet that are unpacked at once."""
+FEW = 1000
+"""Records in which the words of a file's first line are looked for."""
 
 # What readers raise of a damaged file.
 UNREADABLE = (
-    RecursionError,
     pyarrow.ArrowException,
     OSError,
-    json.JSONDecodeError,
+    EOFError,
+    zlib.error,
+    UnicodeDecodeError,
 )
 
 Name = str | int
 """The name of a class in the data: a word or a whole number."""
-NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
+Row = tuple[str, object, object]
+"""Where a review is in its file, its text and its label, all unchecked."""
+NUMBER = re.compile(r"[-+]?\d{1,15}(\.\d*)?")
+"""A number that is written in a file of text, small enough to be exact."""
+QUOTES = (
+    "put a text that holds a delimiter, a quote or a line break between quotes, and "
+    "write a quote inside it twice"
+)
 
 
 class Reviews(NamedTuple):
@@ -101,9 +116,9 @@ def read_reviews(
 
     Raises:
         FileNotFoundError: nothing at `path`.
-        BadInput: an unreadable file, a missing column, a label that is no word and no
-            whole number or none of `names`, a single class, labels of two vocabularies,
-            no review at all.
+        BadInput: an unreadable file or one too large, a missing column, quotes that do
+            not match, a label that is not a word or a whole number or none of `names`,
+            a single class, labels of two vocabularies, no review at all.
     """
     path = Path(path).expanduser()
     if not path.exists():
@@ -112,58 +127,79 @@ def read_reviews(
             "tensorflow-dataset"
         )
     try:
-        texts, marks = _columns(path, text, label, split)
-    except UnicodeDecodeError as error:
-        encoding = "utf-16" if b"\0" in error.object else "latin1"
-        step = f"convert it first, as with `iconv -f {encoding} -t utf-8`"
-        if path.suffix.lower() == ".parquet":
-            step = "write its columns as strings"
-        raise BadInput(f"{path} is not encoded in UTF-8: {step}") from error
+        texts, marks = _checked(_rows(path, text, label, split), path, names)
     except UNREADABLE as error:
         # An error with a number is the operating system's, whose message is complete.
-        if isinstance(error, BadInput) or getattr(error, "errno", None):
+        if getattr(error, "errno", None):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise BadInput(
             f"{path} cannot be read: {reason}; wanted {KINDS} file, whole, with the "
             "ending that says what it is"
         ) from error
-    return _checked(texts, marks, str(path), names)
-
-
-def _checked(
-    texts: list, marks: list, source: str, names: tuple[Name, ...] | None
-) -> Reviews:
-    """Check every entry of the two lists, and make reviews of them."""
     if not texts:
-        raise BadInput(f"{source} holds no review; it needs at least one")
-    for row, entry in enumerate(texts):
-        if not isinstance(entry, str):
-            raise BadInput(f"text {row} of {source} is {entry!r}; wanted a string")
-    marks = [_name(mark, f"label {row} of {source}") for row, mark in enumerate(marks)]
-    if names is None:
-        names = _classes(set(marks), source)
+        raise BadInput(f"{path} holds no review; it needs at least one")
+    names = names or _classes(set(marks), path)
     place = {name: number for number, name in enumerate(names)}
-    for row, mark in enumerate(marks):
-        if mark not in place:
-            raise BadInput(
-                f"label {row} of {source} is {mark!r}; wanted one of {listed(names)}, "
-                "the labels of the training split"
-            )
     labels = np.array([place[mark] for mark in marks], np.int32)
     return Reviews(texts, 2 * labels - 1 if len(names) == 2 else labels, names)
 
 
-def _name(mark: object, where: str) -> Name:
-    """Return a label as a word or an integer."""
-    if isinstance(mark, str) and mark.strip():
-        return mark.strip()
-    if isinstance(mark, int | float) and float(mark).is_integer():
+def _checked(
+    rows: Iterable[Row], source: Path, names: tuple[Name, ...] | None
+) -> tuple[list[str], list[Name]]:
+    """Take every row's text and label; refuse a bad one, by its place."""
+    texts: list[str] = []
+    marks: list[Name] = []
+    length = 0
+    for where, entry, mark in rows:
+        words = _string(entry)
+        if words is None:
+            raise BadInput(
+                f"the text in {where} of {source} is {repr(entry)[:80]}; wanted a "
+                "string, in UTF-8"
+            )
+        name = _name(mark)
+        if name is None:
+            raise BadInput(
+                f"the label in {where} of {source} is {repr(mark)[:80]}; wanted a word "
+                "or a whole number"
+            )
+        if names is not None and name not in names:
+            raise BadInput(
+                f"the label in {where} of {source} is {name!r}; wanted one of "
+                f"{listed(names)}, the labels of the training split"
+            )
+        length += len(words)
+        if length > MOST_CHARACTERS or len(texts) == MOST_REVIEWS:
+            raise BadInput(
+                f"{source} holds more than {MOST_CHARACTERS:,} characters or "
+                f"{MOST_REVIEWS:,} reviews when unpacked: give a part of it"
+            )
+        texts.append(words)
+        marks.append(name)
+    return texts, marks
+
+
+def _string(entry: object) -> str | None:
+    """Return a string, also one stored as bytes; None for anything else."""
+    try:
+        entry = entry.decode() if isinstance(entry, bytes) else entry
+    except UnicodeDecodeError:
+        return None
+    return entry if isinstance(entry, str) else None
+
+
+def _name(mark: object) -> Name | None:
+    """Return a label as a word or an integer; None for anything else."""
+    if isinstance(mark, int | np.integer):
         return int(mark)
-    raise BadInput(f"{where} is {mark!r}; wanted a word or a whole number")
+    if isinstance(mark, float | np.floating) and mark.is_integer():
+        return int(mark)
+    return (_string(mark) or "").strip() or None
 
 
-def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
+def _classes(found: set[Name], source: Path) -> tuple[Name, ...]:
     """Sort the classes; if only one of 0, 1 or of −1, 1 occurs, add the other."""
     for usual in ((0, 1), (-1, 1)):
         if found <= set(usual):
@@ -171,16 +207,16 @@ def _classes(found: set[Name], source: str) -> tuple[Name, ...]:
     names = tuple(sorted(found, key=lambda name: (isinstance(name, str), name)))
     if len(names) == 1:
         raise BadInput(f"every label in {source} is {names[0]!r}; wanted two classes")
-    if len(names) > MOST:
+    if len(names) > MOST_CLASSES:
         raise BadInput(
             f"{len(names)} different labels in {source}, {listed(names)}: wanted "
-            f"{MOST} classes at most; name the column that holds them"
+            f"{MOST_CLASSES} classes at most; name the column that holds them"
         )
     _one_vocabulary(names, source)
     return names
 
 
-def _one_vocabulary(names: Sequence[Name], source: str) -> None:
+def _one_vocabulary(names: Sequence[Name], source: Path) -> None:
     """Refuse numbers beside words, and words that name a class in two ways."""
     numbers = [name for name in names if NUMBER.fullmatch(str(name))]
     words = [name for name in names if name not in numbers]
@@ -235,113 +271,208 @@ def fingerprint(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def _columns(path: Path, text: str, label: str, split: str) -> tuple[list, list]:
-    """Two columns as lists."""
+def _rows(path: Path, text: str, label: str, split: str) -> Iterator[Row]:
+    """Read the rows of any source, one after the other."""
     if path.is_dir():
         return features(path, text, label, split)
     regular(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
-    if kind not in READERS or (packed and kind == ".parquet"):
+    if kind == ".parquet" and not packed:
+        return _parquet(path, text, label)
+    if kind not in READERS:
         raise BadInput(f"{path} ends in {path.suffix!r}: wanted {KINDS} file")
-    with pyarrow.input_stream(path, compression="gzip" if packed else None) as stream:
-        table = READERS[kind](stream, text, label)
-    for name in (text, label):
-        found = table.column_names
-        if name not in found and kind in SEPARATED and _is_data(table):
+    return READERS[kind](_lines(path, packed), path, text, label)
+
+
+def _require(columns: Sequence[str], source: str, *names: str) -> None:
+    """Refuse a source without the columns that are asked for."""
+    for name in names:
+        if name not in columns:
             raise BadInput(
-                f"the first line of {path} is a review already, {listed(found)}: put a "
-                f"line above it that names the columns, {text!r} and {label!r} among "
-                "them"
-            )
-        if name not in found:
-            raise BadInput(
-                f"no column {name!r} in {path}; it has {listed(found)}: "
+                f"no column {name!r} in {source}; it has {listed(columns)}: "
                 "name those wanted, with text= and label= (--text, --label)"
             )
-        if found.count(name) > 1:
-            raise BadInput(f"{path} has several columns {name!r}: rename all but one")
-    return _strings(table[text]), _strings(table[label])
+        if columns.count(name) > 1:
+            raise BadInput(f"{source} has several columns {name!r}: rename all but one")
 
 
-def _is_data(table: pyarrow.Table) -> bool:
+def _parquet(source: Path, text: str, label: str) -> Iterator[Row]:
+    with pyarrow.parquet.ParquetFile(source) as file:
+        _require(file.schema_arrow.names, str(source), text, label)
+        number = 0
+        for batch in file.iter_batches(BATCH, columns=[text, label]):
+            columns = batch[text].to_pylist(), batch[label].to_pylist()
+            for pair in zip(*columns, strict=True):
+                yield f"row {number}", *pair
+                number += 1
+
+
+def _lines(path: Path, packed: bool) -> Iterator[str]:
+    """Read text in UTF-8, or in the encoding that its byte-order mark names."""
+    with (gzip.open if packed else open)(path, "rb") as stream:
+        begin = stream.read(4)
+        stream.seek(0)
+        encoding = next(
+            (MARKS[mark] for mark in MARKS if begin.startswith(mark)), "utf-8"
+        )
+        # Bytes that are not UTF-8 become surrogates, so that their line is known.
+        content = io.TextIOWrapper(stream, encoding, "surrogateescape", newline="")
+        limited = iter(partial(content.readline, LONGEST + 1), "")
+        for number, line in enumerate(limited, 1):
+            if len(line) > LONGEST:
+                raise BadInput(
+                    f"line {number} of {path} has more than {LONGEST:,} characters: "
+                    "wanted one review in a line"
+                )
+            likely = _other_encoding(line)
+            if likely:
+                raise BadInput(
+                    f"line {number} of {path} is not encoded in UTF-8: convert it "
+                    f"first, as with `iconv -f {likely} -t utf-8`"
+                )
+            yield line
+
+
+def _other_encoding(line: str) -> str:
+    """Guess the encoding of a line that is not UTF-8; return "" for one that is."""
+    if "\0" in line:
+        return "utf-16"
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return "latin1"
+    return ""
+
+
+def _separated(
+    lines: Iterator[str], source: Path, text: str, label: str, usual: str
+) -> Iterator[Row]:
+    """Read a file whose columns are separated by one character."""
+    csv.field_size_limit(LONGEST)
+    first, number = "\n", 0
+    while first.isspace():
+        first, number = next(lines, ""), number + 1
+
+    def fits(by: str) -> tuple[bool, bool, bool]:
+        columns = next(csv.reader([first], delimiter=by), [])
+        return {text, label} <= set(columns), len(columns) > 1, by == usual
+
+    by = max(DELIMITERS, key=fits)
+    records = _records(itertools.chain([first], lines), number, by, source)
+    _, header = next(records, ("", []))
+    if not {text, label} <= set(header) and _is_data(header, records):
+        raise BadInput(
+            f"the first line of {source} is a review already, {listed(header)}: put a "
+            f"line above it that names the columns, {text!r} and {label!r} among them"
+        )
+    _require(header, str(source), text, label)
+    labels, doubtful = set[str](), dict[str, set[str]]()
+    for where, record in records:
+        if len(record) != len(header):
+            raise BadInput(
+                f"{where} of {source}: {len(record)} fields, and {len(header)} in the "
+                f"first line; {QUOTES}"
+            )
+        entry, mark = record[header.index(text)], record[header.index(label)].strip()
+        labels.add(mark)
+        parts = [part.split(by) for part in by.join(record).splitlines()]
+        if len(parts) > 1 and all(len(part) == len(header) for part in parts):
+            doubtful[where] = {part[header.index(label)].strip() for part in parts}
+        yield where, entry, float(mark) if NUMBER.fullmatch(mark) else mark
+    for where, found in doubtful.items():
+        if found <= labels:
+            raise BadInput(
+                f"{where} of {source} are one review between quotes, and each of them "
+                f"has a label of its own; {QUOTES}"
+            )
+
+
+def _records(
+    lines: Iterable[str], first: int, by: str, source: Path
+) -> Iterator[tuple[str, list[str]]]:
+    """Split lines into records, each with the lines that it takes."""
+    records = csv.reader(lines, delimiter=by, strict=True)
+    while True:
+        begin = first + records.line_num
+        try:
+            record = next(records, None)
+        except csv.Error as error:
+            raise BadInput(
+                f"line {begin} of {source} begins a review whose quotes do not match "
+                f"({error}); {QUOTES}"
+            ) from error
+        if record is None:
+            return
+        end = first + records.line_num - 1
+        if record:
+            yield f"line {begin}" if begin == end else f"lines {begin} to {end}", record
+
+
+def _is_data(header: list[str], records: Iterable[tuple[str, list[str]]]) -> bool:
     """Whether a column's name is a number, or also one of the column's entries."""
-    names = [name.strip() for name in table.column_names]
+    names = [name.strip() for name in header]
     # Tables without names are written with 0, 1, … in their place.
     if all(NUMBER.fullmatch(name) for name in names if name):
         return False
+    first = itertools.islice(records, FEW)
+    rows = [[entry.strip() for entry in record] for _, record in first]
     return any(
-        NUMBER.fullmatch(name) or name in (str(entry).strip() for entry in entries)
-        for name, entries in zip(names, map(_strings, table.columns), strict=True)
+        NUMBER.fullmatch(name) or any(name in row[place : place + 1] for row in rows)
+        for place, name in enumerate(names)
         if name
     )
 
 
-def _strings(column: pyarrow.ChunkedArray) -> list:
-    """Return the entries of a column, and as strings those stored as bytes."""
-    entries = column.to_pylist()
-    return [x.decode() if isinstance(x, bytes) else x for x in entries]
-
-
-def _utf8(stream: pyarrow.NativeFile) -> bytes:
-    """Read text in UTF-8, or in the encoding that its byte-order mark names."""
-    content = stream.read()
-    for mark, encoding in MARKS.items():
-        if content.startswith(mark):
-            return content.decode(encoding).encode()
-    content.decode()
-    # Zero bytes in the first line: UTF-16 without its mark.
-    zero = content.find(b"\0", 0, content.find(b"\n"))
-    if zero >= 0:
-        raise UnicodeDecodeError("utf-8", content[:FEW], zero, zero + 1, "a zero byte")
-    return content
-
-
-def _separated(
-    stream: pyarrow.NativeFile, text: str, label: str, usual: str
-) -> pyarrow.Table:
-    """Read a file whose columns are separated by one character."""
-    content = _utf8(stream)
-
-    def fits(by: str) -> tuple:
-        lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
-        records = filter(None, csv.reader(lines, delimiter=by))
-        try:
-            first, *rest = itertools.islice(records, FEW)
-        except (csv.Error, ValueError):  # none that this delimiter makes
-            return (False,)
-        alike = len(first) > 1 and {len(one) for one in rest} <= {len(first)}
-        return {text, label} <= set(first), alike, by == usual, len(first)
-
-    return pyarrow.csv.read_csv(
-        io.BytesIO(content),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=max(DELIMITERS, key=fits), newlines_in_values=True
-        ),
-        # A column of texts may look like one of numbers or of dates.
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={text: pyarrow.string()}
-        ),
-    )
-
-
-def _json(stream: pyarrow.NativeFile, text: str, label: str) -> pyarrow.Table:
+def _json(lines: Iterator[str], source: Path, text: str, label: str) -> Iterator[Row]:
     """Read JSON objects, one per line or in one list."""
-    content = _utf8(stream)
-    if content.lstrip()[:1] == b"[":
-        content = "\n".join(map(json.dumps, json.loads(content))).encode()
-    # Arrow reads in blocks, and no line may be longer than one.
-    options = pyarrow.json.ReadOptions(block_size=max(len(content), 1))
-    return pyarrow.json.read_json(io.BytesIO(content), read_options=options)
+    for where, one in _objects(lines, source):
+        if not isinstance(one, dict):
+            raise BadInput(
+                f"{where} of {source} is {repr(one)[:80]}; wanted an object with "
+                f"{text!r} and {label!r}"
+            )
+        _require(list(one), f"{where} of {source}", text, label)
+        yield where, one[text], one[label]
+
+
+def _objects(lines: Iterator[str], source: Path) -> Iterator[tuple[str, object]]:
+    """Parse each line, or all lines from the one that a list begins in."""
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("["):
+            parts, length = list[str](), 0
+            for part in itertools.chain([line], lines):
+                parts.append(part)
+                length += len(part)
+                if length > LONGEST:
+                    raise BadInput(
+                        f"the list in {source} has more than {LONGEST:,} characters: "
+                        "write one object in a line"
+                    )
+            entries = enumerate(_parsed("".join(parts), "the list", source), 1)
+            yield from ((f"entry {place}", entry) for place, entry in entries)
+        elif line.strip():
+            yield f"line {number}", _parsed(line, f"line {number}", source)
+
+
+def _parsed(content: str, where: str, source: Path) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = str(getattr(error, "msg", error)).partition("\n")[0]
+        raise BadInput(
+            f"{where} of {source} is not JSON ({reason}): wanted an object in each "
+            "line, or one list of them"
+        ) from error
 
 
 SEPARATED = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 """The usual delimiter, by how a file's name ends."""
-Reader = Callable[[pyarrow.NativeFile, str, str], pyarrow.Table]
-READERS: dict[str, Reader] = {
-    ".parquet": lambda stream, text, label: pyarrow.parquet.read_table(stream),
+Reader = Callable[[Iterator[str], Path, str, str], Iterator[Row]]
+READERS: Mapping[str, Reader] = {
     ".json": _json,
     ".jsonl": _json,
-} | {kind: partial(_separated, usual=by) for kind, by in SEPARATED.items()}
-"""Readers of files, by how their names end."""
+    **{kind: partial(_separated, usual=by) for kind, by in SEPARATED.items()},
+}
+"""Readers of text, by how a file's name ends."""

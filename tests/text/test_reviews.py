@@ -3,6 +3,7 @@
 import csv as python_csv
 import gzip
 import json
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -221,21 +222,35 @@ VOCABULARIES = "labels of two vocabularies in"
 REFUSED = {
     "cut short": ("r.csv.gz", gzip.compress(labelled(*[0, 1] * 999).encode())[:-20],
                   "wanted a .parq"),
-    "a cut record": ("r.jsonl", '{"text": "a", "label": 1}\n{"te', "wanted a .parq"),
+    "packed twice": ("r.csv.gz", b"PK", "wanted a .parq"),
+    "a cut record": ("r.jsonl", '{"text": "a", "label": 1}\n{"te',
+                     "line 2 of .* is not JSON"),
+    "a cut list": ("r.json", '[{"text": "a", "label": 1},\n{"te',
+                   "the list of .* is not JSON"),
+    "deep": ("r.jsonl", "[" * 100_000, "the list of .* is not JSON"),
+    "no object": ("r.jsonl", '\n{"text": "a", "label": 1}\n3\n',
+                  "line 3 of .* is 3; wanted an object"),
+    "another name": ("r.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n',
+                     "no column 'label' in line 2 of"),
     "no bytes": ("r.parquet", "", "wanted a .parq"),
     "a sheet": ("r.xlsx", "PK", "ends in '.xlsx': wanted a .parq"),
-    "Latin letters": ("r.csv", "text,label\nun café,1\n".encode("latin-1"),
-                      "is not encoded in UTF-8: convert it"),
+    "Latin letters": ("r.csv", "text,label\na film,0\nun café,1\n".encode("latin-1"),
+                      "line 3 of .* is not encoded in UTF-8: convert it first.*latin1"),
     "no mark": ("r.csv", labelled(1, 0).encode("utf-16-le"),
-                "is not encoded in UTF-8: convert it"),
+                "line 1 of .* is not encoded in UTF-8: convert it first.*utf-16"),
     "no such column": ("r.csv", "review,stars\na film,1\nbad,0\n",
                        "no column 'text' in .* it has 'review', 'stars': name those"),
     "the label twice": ("r.csv", "text,label,label\na,1,0\n", "columns 'label'"),
     "no header": ("r.txt", "A slow film\t0\nGood!\t1\n", "is a review already, "),
     "words, no header": ("r.tsv", "A film\tpos\nBad\tneg\nGood\tpos\n",
                          "is a review already, "),
-    "no text": ("r.jsonl", '{"text": 3, "label": 1}\n', "text 0 of .* is 3"),
-    "half a label": ("r.csv", labelled(0.5), "label 0 of .* is 0.5; wanted a word"),
+    "a field more": ("r.csv", "text,label\na,1\n\na, b,0\n",
+                     "line 4 of .*: 3 fields, and 2 in the first line; put a text"),
+    "no text": ("r.jsonl", '{"text": 3, "label": 1}\n',
+                "the text in line 1 of .* is 3"),
+    "half a label": ("r.csv", labelled(1, 0.5),
+                     "the label in line 3 of .* is 0.5; wanted a word"),
+    "no label": ("r.csv", labelled(""), "the label in line 2 of .* is ''; wanted"),
     "one class": ("r.csv", labelled("pos"), "every label in .* is 'pos'; wanted"),
     "a label a review": ("r.csv", labelled(*range(1001)), "1001 different labels"),
     "words and a number": ("r.csv", labelled("good", "bad", "-1"), VOCABULARIES),
@@ -253,3 +268,77 @@ def test_what_cannot_be_read_is_one_line_that_names_it(tmp_path, case):
     with pytest.raises(BadInput, match=message) as refused:
         text.read_reviews(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+FIVE = ["good film,1", "bad film,0", "fine film,1", "dull film,0", "nice film,1"]
+UNBALANCED = {
+    "open to the end": ({1: '"bad film,0'}, "line 3 of .* begins a review whose quot"),
+    "closed later": ({1: '"bad film,0', 3: '"dull film,0'}, "line 3 of .* do not mat"),
+    "a word in quotes": ({2: '"fine" film,1'}, "line 4 of .* do not match"),
+    "in pairs": ({0: '"good film,1', 4: 'nice film",1'},
+                 "lines 2 to 6 of .* are one review between quotes, and each of them"),
+    "a pair of lines": ({0: '"good film,1', 1: 'bad film",0'},
+                        "lines 2 to 3 of .* are one review between quotes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNBALANCED)
+def test_no_quote_swallows_a_review(tmp_path, case):
+    changes, message = UNBALANCED[case]
+    lines = [changes.get(place, line) for place, line in enumerate(FIVE)]
+    path = tmp_path / "reviews.csv"
+    path.write_text("\n".join(["text,label", *lines, '"x, y",0']) + "\n")
+    with pytest.raises(BadInput, match=message):
+        text.read_reviews(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_review_may_have_lines_with_delimiters(tmp_path, end):
+    """Lines inside quotes are of one review, also where each splits like a record."""
+    path = tmp_path / "reviews.csv"
+    texts = [f"Good, bad{end}ugly", f"No{end}{end}end", 'a "quote"', "x"]
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = python_csv.writer(stream, lineterminator=end)
+        writer.writerows([["text", "label"], *zip(texts, [1, 0, 1, 0], strict=True)])
+    assert text.read_reviews(path).texts == texts
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_review_of_two_megabytes_is_read(tmp_path, kind):
+    long = "many words " * 200_000
+    path = tmp_path / f"reviews.{kind}"
+    WRITERS[kind](path, [*ROWS, {"text": long, "label": 0}])
+    assert text.read_reviews(path).texts[-1] == long
+
+
+LONG = b"a b c " * 2**13 + b",1\n"
+BOMBS = {
+    "one line": ("r.csv.gz", b"a", 2**25, "line 1 of .* has more than"),
+    "one list": ("r.json.gz", b'["' + b"a" * 99 + b'",\n', 2**18, "the list in .* has"),
+    "one quote": ("r.csv.gz", b'text,label\n"' + b"a" * 999 + b"\n", 2**15,
+                  "line 2 of .* do not match"),
+    "long reviews": ("r.csv.gz", b"text,label\n" + LONG, 2**9, "holds more than"),
+    "short reviews": ("r.csv.gz", b"text,label\na,1\n", 2**20, "holds more than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_what_unpacks_to_anything_takes_no_more_memory(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(text, "LONGEST", 2**17)
+    monkeypatch.setattr(text, "MOST_CHARACTERS", 2**20)
+    monkeypatch.setattr(text, "MOST_REVIEWS", 1000)
+    name, content, copies, message = BOMBS[case]
+    # One header, then a row that is repeated.
+    line = content.splitlines(keepends=True)[-1]
+    path = tmp_path / name
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.write(content)
+        for _ in range(256):
+            stream.write(line * (copies // 256))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match=message):
+            text.read_reviews(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
