@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib import rc_context
 
 from experiments.common.style import draw_in_style, in_style
-from experiments.paper.rows import Item, command, data_of, study
+from experiments.paper.rows import Item, Row, command, data_of, study
 from jaxselect.files import replacing
 
 SHOWN = ("", "imdb_reviews")
@@ -68,13 +68,13 @@ def _rows(item: Item) -> Iterator[str]:
     shown = [row for row in item.rows if row.data in SHOWN]
     for row in item.rows:
         if row.claim not in [one.claim for one in shown]:
-            shown.append(row._replace(found=None, data="", command=command(item.name)))
+            shown.append(Row(item.name, "", row.claim, None, command(item.name)))
     for row in shown:
         ours = row.found.value if row.found else "–"
         if row.data:
             ours = f"{row.data}: {ours}"
         says = f"{row.claim.statement} ({row.claim.source})"
-        verdict = row.verdict if row.found else "not shown"
+        verdict = row.verdict if row.found or row.trouble else "not shown"
         cells = (says, ours, verdict, f"`{_short(row.command)}`")
         yield "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
     yield ""

@@ -40,8 +40,9 @@ class Row(NamedTuple):
         item: name of its file.
         data: name of the reviews that ours is of; empty for what is invented.
         claim: the statement, and its place in the paper.
-        found: ours; None where the item was not run.
+        found: ours; None where the item was not run, or is damaged.
         command: that runs it.
+        trouble: what is wrong with the results on disk; empty where nothing is.
     """
 
     item: str
@@ -49,10 +50,13 @@ class Row(NamedTuple):
     claim: Claim
     found: Measured | None
     command: str
+    trouble: str = ""
 
     @property
     def verdict(self) -> str:
         """The verdict in words."""
+        if self.trouble:
+            return "damaged"
         return WORDS[self.found.verdict if self.found else None]
 
 
@@ -63,7 +67,7 @@ class Item(NamedTuple):
         name: of its file.
         title: for people.
         rows: one for each statement, of each set of data.
-        results: of each set of data.
+        results: of each set of data, those that can be read.
     """
 
     name: str
@@ -113,16 +117,19 @@ def items(found: list[ResultFolder]) -> Iterator[Item]:
     """Every item in the paper's order, with the results that are on disk.
 
     Of several results of one set of data the latest counts, a smoke run only where
-    there is nothing else.
+    there is nothing else, and damaged ones where there are no others.
     """
     for name in ITEMS:
         there: dict[str, ResultFolder] = {}
         for one in found:
-            if one.study != f"paper.{name}" or not isinstance(one.content, Finished):
+            # A damaged file does not say its study; `study.settings_of` names folders.
+            folder, _, data = one.folder.name.partition("-")
+            if isinstance(one.content, Finished) and one.study == f"paper.{name}":
+                data = data_of(one)
+            elif one.content is not None or one.study or folder != name:
                 continue
-            before = there.get(data_of(one))
-            if before is None or _rank(one) > _rank(before):
-                there[data_of(one)] = one
+            if data not in there or _rank(one) > _rank(there[data]):
+                there[data] = one
         main = study(name)
         each: dict[str, ResultFolder | None] = {**there} or {"": None}
         rows = [
@@ -130,14 +137,21 @@ def items(found: list[ResultFolder]) -> Iterator[Item]:
             for data in sorted(each)
             for claim in main.claims
         ]
-        said = {one.claim for one in rows if one.found}
-        rows = [one for one in rows if one.found or one.claim not in said]
+        said = {one.claim for one in rows if one.verdict != WORDS[None]}
+        rows = [
+            one for one in rows if one.verdict != WORDS[None] or one.claim not in said
+        ]
         title = main.title or about(f"paper.{name}")
-        yield Item(name, title, rows, list(there.values()))
+        whole = [one for one in there.values() if one.content is not None]
+        yield Item(name, title, rows, whole)
 
 
 def row(name: str, data: str, claim: Claim, results: ResultFolder | None) -> Row:
     """A statement beside what results show of it; nothing where they hold none."""
+    if results is not None and results.content is None:
+        where, said = str(results.folder), results.trouble
+        trouble = said if where in said else f"{where}: {said}"
+        return Row(name, data, claim, None, command(name), trouble)
     found = None if results is None else measured(claim, results)
     if results is None or found is None or not found.value:
         return Row(name, data, claim, None, command(name))
@@ -145,5 +159,5 @@ def row(name: str, data: str, claim: Claim, results: ResultFolder | None) -> Row
     return Row(name, data, claim, found, results.command.replace(usual, ""))
 
 
-def _rank(results: ResultFolder) -> tuple[bool, str]:
-    return not too_small(results), results.written
+def _rank(results: ResultFolder) -> tuple[bool, bool, str]:
+    return results.content is not None, not too_small(results), results.written

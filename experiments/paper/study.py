@@ -141,7 +141,7 @@ def say_table(found: list[Item]) -> None:
     for row in rows:
         name = f"{row.item} ({row.data})" if row.data else row.item
         say(f"{row.verdict:24}{name:34}{row.claim.statement} [{row.claim.source}]")
-        ours = row.found.value if row.found else row.command
+        ours = row.found.value if row.found else row.trouble or row.command
         say(f"{'':58}→ {ours}")
     counts = Counter(row.verdict for row in rows)
     say("\n" + ", ".join(f"{number} {words}" for words, number in counts.items()))

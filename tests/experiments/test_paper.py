@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shutil
 from types import SimpleNamespace
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.common.claims import Claim, Measured, Verdict
-from experiments.common.results import Finished
+from experiments.common.results import Finished, write
 from experiments.common.study import Experiment
 from experiments.paper import (
     ITEMS,
@@ -23,9 +24,10 @@ from experiments.paper import (
 from experiments.paper import several_relevant as several
 from experiments.paper._runs import complete
 from experiments.paper.document import document
+from experiments.paper.page import page
 from experiments.paper.rows import Item, Row, items
-from experiments.paper.study import PRESETS, is_there, run, settings_of
-from experiments.report.folders import ResultFolder
+from experiments.paper.study import PRESETS, is_there, run, say_table, settings_of
+from experiments.report.folders import ResultFolder, search
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.networks.network import Design, Network, alignments, start
@@ -304,3 +306,43 @@ def test_the_document_holds_no_other_data_than_it_may(tmp_path):
     text = path.read_text()
     assert "ours of imdb_reviews" in text and "yelp" not in text
     assert "ours of reviews" not in text
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+DAMAGES = {
+    "results.json is damaged: run": lambda folder: cut(folder / "results.json"),
+    "arrays.npz is damaged: run": lambda folder: cut(folder / "arrays.npz"),
+    "arrays.npz is missing": lambda folder: (folder / "arrays.npz").unlink(),
+    "is of another version": lambda folder: (folder / "results.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("trouble", DAMAGES)
+def test_damaged_results_are_not_called_not_run(tmp_path, capsys, trouble):
+    """The file is named, in the table and on the page, beside whole results."""
+    place = tmp_path / "figure_2-imdb_reviews"
+    write(place, settings=SMALL, results={})
+    shutil.copytree(place, tmp_path / "figure_2")
+    shutil.copytree(place, tmp_path / "lemma_4_2")
+    shutil.copytree(place, tmp_path / "elsewhere")
+    for folder in ("lemma_4_2", "elsewhere", "figure_2-imdb_reviews"):
+        DAMAGES[trouble](tmp_path / folder)
+    found = list(items(search([tmp_path])))
+    rows = {(row.item, row.data): row for item in found for row in item.rows}
+    damaged = {where for where, row in rows.items() if row.verdict == "damaged"}
+    assert damaged == {("figure_2", "imdb_reviews"), ("lemma_4_2", "")}
+    assert {row.verdict for row in rows.values()} == {
+        *("damaged", "not run"),
+        rows["figure_2", ""].verdict,
+    }
+    row = rows["figure_2", "imdb_reviews"]
+    assert str(place) in row.trouble and trouble in row.trouble
+    say_table(found)
+    printed = capsys.readouterr().err
+    assert row.trouble in printed
+    html = page(found)
+    assert f"Damaged: {row.trouble}" in html
+    assert html.count("Not run here") == len(found) - 2
