@@ -1,5 +1,7 @@
 """The page: results laid out, its figures and its program inlined."""
 
+import base64
+import hashlib
 import json
 import re
 from collections import Counter
@@ -57,7 +59,10 @@ def page(found: list[ResultFolder]) -> str:
 
 
 def template(folder: Path) -> jinja2.Template:
-    """The page.html of a folder; its head, with the style, is that of every page."""
+    """The page.html of a folder; its head, with the style, is that of every page.
+
+    The head forbids connections, and programs but those that are rendered with it.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, ASSETS]),
         autoescape=True,
@@ -65,7 +70,8 @@ def template(folder: Path) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
+    for use in (math, breakable, counted, digest):
+        environment.filters[use.__name__] = use
     environment.globals["style"] = _asset("page.css")
     return environment.get_template("page.html")
 
@@ -108,6 +114,17 @@ def embedded(data: Any) -> Markup:
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)
+
+
+def digest(program: str) -> str:
+    """SHA-256 of a program, as a policy of content names it.
+
+    Example:
+        >>> digest("")
+        'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
+    """
+    found = hashlib.sha256(program.encode()).digest()
+    return "sha256-" + base64.b64encode(found).decode()
 
 
 def _asset(name: str) -> Markup:

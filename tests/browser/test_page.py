@@ -1,8 +1,13 @@
 """The report in a real browser: what it asks for, what it shows, what moves it."""
 
+import http.server
+import threading
+
 import numpy as np
 import pytest
 
+from experiments.paper.page import page as paper_page
+from experiments.paper.rows import items
 from experiments.report.study import Settings, report
 from tests.experiments.invented_results import invent_reviews, invent_sweep, rewrite
 from tests.experiments.test_report_troubles import NASTY
@@ -28,6 +33,62 @@ def test_it_is_quiet_and_asks_for_nothing_else(made, watched):
     one.open(made["page"])
     assert one.complaints == []
     assert one.requests == [made["page"].as_uri()]
+
+
+def test_the_page_of_the_paper_is_quiet(watched, tmp_path):
+    path = tmp_path / "paper.html"
+    every = list(items([]))
+    path.write_text(paper_page(every), encoding="utf-8")
+    one = watched()
+    rows = one.open(path).locator("table.claims tbody tr")
+    assert rows.count() == sum(len(item.rows) for item in every)
+    assert one.complaints == []
+    assert one.requests == [path.as_uri()]
+
+
+@pytest.fixture
+def host():
+    """The address of a host on this machine, and the paths that it is asked for."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+ADDED = {
+    "a program": "<script>window.injected = 1</script>",
+    "a handler": "<img src=x onerror='window.injected = 1'>",
+    "a picture": "<img src={}/a.png>",
+    "a style": "<link rel=stylesheet href={}/a.css>",
+    "a frame": "<iframe src={}/></iframe>",
+}
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_what_is_put_into_it_neither_runs_nor_connects(
+    made, watched, host, tmp_path, kind
+):
+    address, asked = host
+    text = made["page"].read_text(encoding="utf-8")
+    added = ADDED[kind].format(address)
+    altered = tmp_path / "altered.html"
+    altered.write_text(text.replace("</main>", added + "</main>"), encoding="utf-8")
+    one = watched()
+    page = one.open(altered)
+    assert page.evaluate("window.injected") is None and asked == []
+    assert page.locator("[data-phase='0'] .map button").count() == 130
+    assert one.complaints
+    assert all("Content Security Policy" in line for line in one.complaints)
 
 
 def test_a_cell_tells_its_counts_and_draws_its_curves(made, watched):

@@ -1,6 +1,8 @@
 """The report: what is on disk, said once, with nothing that could break the page."""
 
+import base64
 import dataclasses
+import hashlib
 import html.parser
 import json
 from functools import partial
@@ -14,6 +16,7 @@ from experiments.beyond import joint, selection
 from experiments.common import console, results
 from experiments.common.edges import SIZES
 from experiments.common.flags import to_flags
+from experiments.paper.page import page as paper_page
 from experiments.report.folders import best, search
 from experiments.report.page import page
 from experiments.report.phases import diagram
@@ -249,6 +252,40 @@ def test_the_page_asks_for_nothing_outside(folder):
         for key in ("src", "href"):
             target = attributes.get(key) or "#"
             assert target.startswith(("#", "data:,")), (tag, target)
+
+
+def policy(text):
+    """What a page's own policy allows, by kind, and where it stands."""
+    tags = Reader(text).tags
+    (place,) = (
+        place
+        for place, (tag, found) in enumerate(tags)
+        if found.get("http-equiv") == "Content-Security-Policy"
+    )
+    parts = (part.split() for part in tags[place][1]["content"].split(";"))
+    return {kind: values for kind, *values in parts}, [tag for tag, _ in tags[:place]]
+
+
+def test_the_page_forbids_connections_and_programs_but_its_own(folder):
+    """The policy comes before all that it is for; the paper's page has no program."""
+    text = page(search([folder]))
+    allowed, before = policy(text)
+    assert {*before} <= {"html", "head", "meta"}
+    scripts = allowed.pop("script-src")
+    assert allowed == {
+        "default-src": ["'none'"],
+        "style-src": ["'unsafe-inline'"],
+        "img-src": ["data:"],
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+    }
+    programs = Reader(text).scripts[1:]
+    assert len(programs) == 2
+    digests = [hashlib.sha256(one.encode()).digest() for one in programs]
+    names = [f"'sha256-{base64.b64encode(one).decode()}'" for one in digests]
+    assert scripts == names
+    of_the_paper = paper_page([])
+    assert policy(of_the_paper)[0] == allowed and not Reader(of_the_paper).scripts
 
 
 ALTERED = {
