@@ -25,7 +25,7 @@ from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.baseline import of_reviews, say_bag
-from experiments.text.data import Splits, load
+from experiments.text.data import Splits, load, mostly_left_out, say_mostly_left_out
 from experiments.text.fitting import (
     BEST,
     LAST,
@@ -108,6 +108,7 @@ def run(settings: Settings, results: dict) -> dict:
     last = summary(state.parameters, splits, LAST)
     bag = of_reviews(splits, "train", "test")
     reached = {name: stopped[name] for name in bag}
+    say_mostly_left_out(facts)
     results |= {
         "status": status,
         **facts,
@@ -269,12 +270,14 @@ def _model(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 def show(found: Finished) -> Shown:
     """The step, the model after training, and a sentence to try."""
     results = found.results
+    warning = mostly_left_out(results)
     return Shown(
         [
             f"{results['vocabulary']:,} words, {results['train_reviews']:,} reviews: "
             f"after one step E·v follows α with correlation "
             f"{num(results['one_step']['correlation'])}. Trained on, the model is "
-            f"right in {results['last']['test_accuracy']:.1%} of the test reviews."
+            f"right in {results['last']['test_accuracy']:.1%} of the test reviews.",
+            *([f"But {warning}."] if warning else []),
         ],
         words=_model(found.arrays),
     )

@@ -20,7 +20,7 @@ from experiments.common import study
 from experiments.common.console import say
 from experiments.common.progress import progress_bar
 from experiments.common.study import Count, Positive, Study, check
-from experiments.text.data import Splits, load
+from experiments.text.data import Splits, load, say_mostly_left_out
 from experiments.text.fitting import (
     Fit,
     fit,
@@ -139,11 +139,11 @@ def models(
     splits, facts = load(settings.source)
     results |= facts
     posterior = np.asarray(posterior_difference(splits.train), float)
-    return posterior, splits, _trained(settings, names, splits)
+    return posterior, splits, _trained(settings, names, splits, facts)
 
 
 def _trained(
-    settings: Settings, names: Sequence[str], splits: Splits
+    settings: Settings, names: Sequence[str], splits: Splits, facts: dict
 ) -> Iterator[Model]:
     runs = {name: settings.runs()[name] for name in names}
     with progress_bar("training", sum(run.steps for run in runs.values())) as advance:
@@ -159,4 +159,5 @@ def _trained(
             begin = starting_point(splits, run)
             _, status = fit(begin, splits, run, advance=advance, look=look)
             require_finite(status, run)
+            say_mostly_left_out(facts)
             yield model

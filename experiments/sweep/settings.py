@@ -17,7 +17,8 @@ class Settings(Program):
         grid: what to run.
         out: folder for the results; by default results/PRESET.
         resume: go on where an earlier sweep stopped; else its chunks are removed.
-        launcher: processes or devices of this machine, or a cluster by Ray.
+        launcher: processes or devices of this machine, or the Ray cluster that
+            `RAY_ADDRESS` names; its ports must be closed to all but its machines.
         workers: processes or devices to use; by default all, for up to 64 runs one.
         chunk_size: lanes per file, and per call where they are in step; by default
             what suits the device, and what its memory holds.

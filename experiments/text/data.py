@@ -90,10 +90,11 @@ def load(source: Source) -> tuple[Splits, dict]:
     rows = zip(Splits._fields[1:], counted.bags, counted.given, strict=True)
     for name, bag, number in rows:
         facts[f"{name}_reviews"] = len(bag.labels)
-        if number > len(bag.labels):
+        facts[f"{name}_left_out"] = left_out = number - len(bag.labels)
+        if left_out:
             say(
-                f"{number - len(bag.labels)} of {number} {name} reviews hold no known "
-                "word and are left out"
+                f"{left_out} of {number} {name} reviews hold no known word and are "
+                "left out"
             )
     say(
         f"{facts['train_reviews']} reviews to train on, {facts['validation_reviews']} "
@@ -265,6 +266,38 @@ def say_mapping(labels: dict[str, int]) -> None:
     if any(name != str(value) for name, value in labels.items()):
         pairs = [f"{name[:40]} → {value}" for name, value in labels.items()]
         say("labels: " + ", ".join(pairs[:10]) + (", …" if pairs[10:] else ""))
+
+
+def mostly_left_out(facts: dict) -> str:
+    """What to say beside an accuracy of less than half of the reviews; else nothing.
+
+    Args:
+        facts: of `load`, or results that hold them.
+
+    Example:
+        >>> mostly_left_out({"test_reviews": 358, "test_left_out": 1642})
+        'no accuracy counts 1,642 of 2,000 test reviews, which hold no known word: ...'
+    """
+    said = []
+    for name in Splits._fields[1:]:
+        lost, kept = (
+            facts.get(f"{name}_{kind}", 0) for kind in ("left_out", "reviews")
+        )
+        if lost > kept:
+            said.append(f"{lost:,} of {lost + kept:,} {name} reviews")
+    if not said:
+        return ""
+    return (
+        f"no accuracy counts {', '.join(said)}, which hold no known word: put spaces "
+        "between the words of a text that has none, or take both splits from one "
+        "source and more words (--min-count, --max-size)"
+    )
+
+
+def say_mostly_left_out(facts: dict) -> None:
+    """Print the warning of `mostly_left_out`, if there is one."""
+    if warning := mostly_left_out(facts):
+        say(warning)
 
 
 def in_order(labels: dict[str, int]) -> bool:

@@ -28,7 +28,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
-from experiments.text.data import load, subsample
+from experiments.text.data import load, say_mostly_left_out, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import summarise
 from experiments.text.source import Source
@@ -191,6 +191,7 @@ def say_end(results: dict, tied: list[str]) -> None:
         f"accuracy {results['train_accuracy']:.4f} on these reviews, "
         f"{results['test_accuracy']:.4f} on the test reviews"
     )
+    say_mostly_left_out(results)
 
 
 def draw(finished: Finished) -> Figure:

@@ -246,6 +246,12 @@ def over_ray(
 ) -> Iterator[Done]:
     """Run chunks as tasks of a Ray cluster, whose workers may join and leave.
 
+    The cluster is the one that `RAY_ADDRESS` names (`auto` for one that was started on
+    this machine). Without it Ray is started for this process, and listens on 127.0.0.1
+    alone. A cluster of several machines listens on all addresses, and who reaches a
+    port of it can run any program there: its operator closes those ports to all but its
+    machines, and sets `RAY_AUTH_MODE=token` where Ray has it (2.52).
+
     Args:
         job: what to run.
         pending: chunks to run.
@@ -258,6 +264,10 @@ def over_ray(
     Raises:
         BadInput: Ray is not installed.
     """
+    alone = os.environ.get("RAY_ADDRESS", "local") in ("", "local")
+    if alone:
+        # Read by Ray when it is imported: no cluster beyond the loop-back.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ImportError:
@@ -266,7 +276,8 @@ def over_ray(
             "pip install 'jaxselect[cluster]'"
         ) from None
     if not ray.is_initialized():
-        ray.init(log_to_driver=False)
+        whose = {"address": "local", "include_dashboard": False} if alone else {}
+        ray.init(log_to_driver=False, **whose)
     run = ray.remote(max_retries=-1, num_cpus=1, num_gpus=int(kind == "gpu"))(_run)
     waiting = [run.remote(job, index) for index in pending]
     while waiting:

@@ -56,6 +56,30 @@ def test_a_ray_cluster_of_two_nodes_survives_the_loss_of_a_worker(whole, tmp_pat
     assert_same(whole, tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_ray_of_one_machine_is_reached_from_no_other(whole, tmp_path):
+    """Every socket that a process of it listens on is one of the loop-back."""
+    command = sweep(tmp_path, "--launcher", "ray")
+    environment = {key: os.environ[key] for key in os.environ if key != "RAY_ADDRESS"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    found = set()
+    while process.poll() is None and not list((tmp_path / "chunks").glob("*.npy")):
+        found |= listening(process.pid)
+        time.sleep(0.2)
+    codes, errors = end([process])
+    assert codes == [0], errors
+    # Addresses as the kernel writes them: 127.0.0.1, the same in IPv6, and ::1.
+    loop_back = {"0100007F", 16 * "0" + "FFFF00000100007F", 24 * "0" + "01000000"}
+    assert found and found <= loop_back
+    assert_same(whole, tmp_path)
+
+
 def test_four_host_devices_write_the_same_bytes(whole, tmp_path):
     """A thread per device, as with several accelerators."""
     flag = "--xla_force_host_platform_device_count=4"
@@ -112,3 +136,31 @@ def busy_ray_worker():
             except OSError:
                 continue
         time.sleep(0.01)
+
+
+def listening(process):
+    """Addresses that a process and those below it listen on."""
+    parents, sockets = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (place / "stat").read_text().rpartition(")")[2]
+            files = [os.readlink(file) for file in (place / "fd").iterdir()]
+        except OSError:
+            continue
+        parents[int(place.name)] = int(status.split()[1])
+        sockets[int(place.name)] = {name[8:-1] for name in files}
+
+    def below(one):
+        return one == process or (one in parents and below(parents[one]))
+
+    ours = set().union(*(names for one, names in sockets.items() if below(one)))
+    lines = [
+        line.split()
+        for kind in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]
+    ]
+    return {
+        local.partition(":")[0]
+        for _, local, _, state, *_, inode in (line[:10] for line in lines)
+        if state == "0A" and inode in ours
+    }

@@ -191,6 +191,34 @@ def test_damaged_bags_are_counted_again(files, tmp_path, monkeypatch, capsys):
         assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("spaced", [True, False])
+def test_an_accuracy_of_few_reviews_is_called_so(tmp_path, capsys, spaced):
+    """Text without spaces has no word that occurs twice, but for a few reviews."""
+    drawn = invent_reviews(seed=0, reviews=400, vocabulary=50, words=6.0)
+    texts = [
+        text if spaced or place % 5 == 0 else text.replace(" ", "") + f"x{place}"
+        for place, text in enumerate(drawn.texts)
+    ]
+    path = tmp_path / "reviews.parquet"
+    parquet.write_table(pa.table({"text": texts, "label": drawn.labels}), path)
+    source = Source(path, path, min_count=2)
+    small = dataclasses.replace(
+        reviews.PRESETS["smoke"], source=source, dim=16, steps=10, out=tmp_path / "out"
+    )
+    reviews.main(small)
+    lines = capsys.readouterr().err.splitlines()
+    said = [line for line in lines if line.startswith("no accuracy counts")]
+    shown = reviews.show(read(small.out)).sentences
+    if spaced:
+        assert said == [] and len(shown) == 1
+        return
+    (line,) = said
+    assert "320 of 400 test reviews, which hold no known word: put spaces" in line
+    near = next(place for place, one in enumerate(lines) if "test accuracy" in one)
+    assert lines.index(line) - near < 3
+    assert line in shown[1]
+
+
 def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(review_data, "CACHE", tmp_path)
     texts = [f"shared only{place}" for place in range(40)]

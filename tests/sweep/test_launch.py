@@ -1,7 +1,10 @@
 """The order in which workers get the chunks of a sweep."""
 
+import os
+import sys
 import threading
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +73,25 @@ def test_one_worker_compiles_a_shape_while_another_compiles_the_next(monkeypatch
 def test_a_stop_waits_for_the_chunks_under_way(monkeypatch):
     found, seen = fed(monkeypatch, 2, None, stop_after=3)
     assert found == [0, 1, 2, 3] == [index for index, *_ in seen]
+
+
+@pytest.mark.parametrize("named", [None, "", "local", "auto", "10.0.0.1:6379"])
+def test_ray_listens_on_the_loop_back_unless_a_cluster_is_named(
+    monkeypatch, tmp_path, named
+):
+    switch = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    monkeypatch.setenv(switch, "1")
+    monkeypatch.setenv("RAY_ADDRESS", named or "")
+    if named is None:
+        monkeypatch.delenv("RAY_ADDRESS")
+    asked = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **given: asked.append((given.get("address"), os.environ[switch])),
+        remote=lambda **_: lambda run: run,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    job = launch.Job(launch.Grid(), 1, False, tmp_path)
+    assert list(launch.over_ray(job, [], threading.Event(), "cpu")) == []
+    alone = named in (None, "", "local")
+    assert asked == [("local", "0") if alone else (None, "1")]
