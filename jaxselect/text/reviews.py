@@ -153,24 +153,15 @@ def _checked(
     marks: list[Name] = []
     length = 0
     for where, entry, mark in rows:
-        words = _string(entry)
+        words, name = _string(entry), _name(mark)
         if words is None:
-            raise BadInput(
-                f"the text in {where} of {source} is {repr(entry)[:80]}; wanted a "
-                "string, in UTF-8"
-            )
-        name = _name(mark)
+            raise _wrong("text", where, source, entry, "a string, in UTF-8")
         if name is None:
-            raise BadInput(
-                f"the label in {where} of {source} is {repr(mark)[:80]}; wanted a word "
-                "or a whole number"
-            )
+            raise _wrong("label", where, source, mark, "a word or a whole number")
         if names is not None and name not in names:
-            raise BadInput(
-                f"the label in {where} of {source} is {name!r}; wanted one of "
-                f"{listed(names)}, the labels of the training split"
-            )
-        length += len(words)
+            known = f"one of {listed(names)}, the labels of the training split"
+            raise _wrong("label", where, source, name, known)
+        length += len(words) + len(str(name))
         if length > MOST_CHARACTERS or len(texts) == MOST_REVIEWS:
             raise BadInput(
                 f"{source} holds more than {MOST_CHARACTERS:,} characters or "
@@ -179,6 +170,12 @@ def _checked(
         texts.append(words)
         marks.append(name)
     return texts, marks
+
+
+def _wrong(part: str, where: str, source: Path, found: object, wanted: str) -> BadInput:
+    return BadInput(
+        f"the {part} in {where} of {source} is {repr(found)[:80]}; wanted {wanted}"
+    )
 
 
 def _string(entry: object) -> str | None:
