@@ -7,13 +7,14 @@ traceback of JAX. Traced numbers cannot be read and are not checked.
 import math
 import operator
 import os
+import warnings
+from collections.abc import Sequence
 from numbers import Real as RealNumber
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 
 class BadInput(ValueError):
@@ -48,13 +49,15 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
+    if isinstance(value, bool | np.bool_):
+        number = least - 1
     if number < least or (most is not None and number > most):
         wanted = f"≥ {least}" if most is None else f"from {least} to {most}"
         raise BadInput(f"{name} {value}: wanted a whole number {wanted}")
     return number
 
 
-def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray:
+def array(name: str, value: Any, *, kinds: str, wanted: str) -> np.ndarray:
     """Return a NumPy array whose dtype has one of the kinds, such as "iu" for integers.
 
     Example:
@@ -66,14 +69,100 @@ def array(name: str, value: ArrayLike, *, kinds: str, wanted: str) -> np.ndarray
         found = np.asarray(value)
     except ValueError as error:  # NumPy's way to say that rows differ in length
         raise BadInput(f"{name}: rows of different length; wanted {wanted}") from error
+    except TypeError as error:  # a key, or an object that is no array
+        raise BadInput(f"{name} {shown(value)}: wanted {wanted}") from error
     # An empty list has no kind.
     if found.size and found.dtype.kind not in kinds:
-        raise BadInput(f"{name} of type {found.dtype}: wanted {wanted}")
+        kind = "object" if found.dtype.hasobject else found.dtype
+        raise BadInput(f"{name} of type {kind}: wanted {wanted}")
     return found
+
+
+def reals(
+    name: str, value: Any, *axes: str, beside: jax.Array | None = None
+) -> jax.Array:
+    """Turn what a caller gave into an array of finite real numbers.
+
+    Args:
+        name: the argument's.
+        value: an array, or lists of numbers; traced numbers are not read.
+        axes: names of its axes, one string for each number of them that it may have.
+        beside: an array that has the same precision.
+
+    Returns:
+        The numbers; without a precision of their own they get that of `beside`, or
+        JAX's.
+
+    Raises:
+        BadInput: another kind or number of axes, an empty axis, another precision, or a
+            number that is not finite.
+
+    Example:
+        >>> reals("start", [1j], "dim")
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: start of type complex128: wanted real numbers
+    """
+    given, wanted = value, "real numbers"
+    if any(isinstance(each, jax.core.Tracer) for each in jax.tree.leaves(value)):
+        given = jnp.asarray(value)
+    elif not isinstance(value, jax.Array):
+        given = array(name, value, kinds="iuf", wanted=wanted)
+    if not any(is_array(given, kind) for kind in (jnp.floating, jnp.integer)):
+        raise BadInput(f"{name} of type {given.dtype}: wanted {wanted}")
+    shape = given.shape
+    if len(shape) not in [each.count(",") + 1 for each in axes] or 0 in shape:
+        wanted = " or ".join(f"({each})" for each in axes)
+        raise BadInput(f"{name} of shape {shape}: wanted {wanted}, none of them 0")
+    own = is_array(value, jnp.floating)
+    if own:
+        precise(name, given)
+    dtype = jnp.result_type(float if beside is None else beside.dtype)
+    if own and beside is not None and jnp.result_type(given.dtype) != dtype:
+        raise BadInput(f"{name} of type {given.dtype} beside {dtype}: wanted one type")
+    with np.errstate(over="ignore"):
+        found = jnp.asarray(given, given.dtype if own else dtype)
+    finite(name, found)
+    return found
+
+
+def precise(name: str, given: jax.Array | np.ndarray) -> None:
+    """Refuse floats but single and double; warn where JAX will make double single.
+
+    Example:
+        >>> precise("features", np.ones(2, np.float16))
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: features of type float16: wanted float32 or float64
+    """
+    if given.dtype not in (np.float32, np.float64):
+        raise BadInput(f"{name} of type {given.dtype}: wanted float32 or float64")
+    if jnp.result_type(given.dtype) != given.dtype:
+        warnings.warn(
+            f"{name} of type float64 is computed with in float32: call "
+            'jax.config.update("jax_enable_x64", True) first, or give float32',
+            stacklevel=4,
+        )
+
+
+def finite(name: str, found: jax.Array | np.ndarray) -> None:
+    """Refuse concrete numbers that are not finite.
+
+    Example:
+        >>> finite("query", np.array([0.0, np.inf]))
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: query [1] is inf, not finite: wanted numbers
+    """
+    if not isinstance(found, jax.core.Tracer) and not np.isfinite(found).all():
+        place = np.argwhere(~np.isfinite(found))[0]
+        number = np.asarray(found)[tuple(place)]
+        raise BadInput(
+            f"{name} {place.tolist()} is {number}, not finite: wanted numbers"
+        )
 
 
 def is_array(value: object, dtype: Any, *numbers_of_axes: int) -> bool:
     """Whether a value is an array, of JAX or NumPy, of this dtype and these axes.
+
+    Without numbers of axes, it may have any.
 
     Example:
         >>> is_array(np.ones((2, 3)), jnp.floating, 2), is_array([1.0], jnp.floating, 1)
@@ -81,7 +170,8 @@ def is_array(value: object, dtype: Any, *numbers_of_axes: int) -> bool:
     """
     if not isinstance(value, jax.Array | np.ndarray):
         return False
-    return jnp.issubdtype(value.dtype, dtype) and value.ndim in numbers_of_axes
+    right = not numbers_of_axes or value.ndim in numbers_of_axes
+    return right and jnp.issubdtype(value.dtype, dtype)
 
 
 def shown(value: object) -> str:
@@ -89,6 +179,19 @@ def shown(value: object) -> str:
     if isinstance(value, jax.Array | np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     return f"of type {type(value).__name__}"
+
+
+def of_kind(name: str, value: object, kind: type, hint: str = "") -> None:
+    """Refuse a value of another type.
+
+    Example:
+        >>> of_kind("settings", 3, dict)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: settings of type int: wanted dict
+    """
+    if not isinstance(value, kind):
+        given = type(value).__name__
+        raise BadInput(f"{name} of type {given}: wanted {kind.__name__}{hint}")
 
 
 def key(value: object) -> None:
@@ -103,21 +206,8 @@ def key(value: object) -> None:
         raise BadInput(f"key {shown(value)}: wanted jax.random.key(seed)")
 
 
-def numbers(**given: object) -> None:
-    """Refuse a concrete NaN, which passes every comparison.
-
-    Example:
-        >>> numbers(until_norm=float("nan"))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: until_norm nan: wanted a number
-    """
-    for name, value in given.items():
-        if not isinstance(value, jax.core.Tracer) and np.isnan(np.asarray(value)).any():
-            raise BadInput(f"{name} {value}: wanted a number")
-
-
 def real(name: str, value: object) -> float | None:
-    """Return the real number that a value is; None where it is traced.
+    """Return the real number that a value is, or ±∞; None where it is traced.
 
     Example:
         >>> real("dim", "3")
@@ -126,8 +216,12 @@ def real(name: str, value: object) -> float | None:
     """
     if isinstance(value, jax.core.Tracer):
         return None
-    scalar = isinstance(value, RealNumber | np.ndarray | jax.Array)
-    if not scalar or np.ndim(value) > 0 or not np.isreal(value):  # type: ignore[arg-type,call-overload]
+    scalar = isinstance(value, RealNumber | np.ndarray | jax.Array) and (
+        np.ndim(value) == 0  # type: ignore[arg-type]
+    )
+    dtype = getattr(value, "dtype", type(value))
+    known = any(jnp.issubdtype(dtype, each) for each in (jnp.integer, jnp.floating))
+    if not scalar or not known or np.isnan(value):  # type: ignore[call-overload]
         raise BadInput(f"{name} {_short(value)}: wanted a number")
     return float(value)  # type: ignore[arg-type]
 
@@ -152,6 +246,19 @@ def between(name: str, value: object, low: float, high: float) -> None:
         raise BadInput(f"{name} {value}: wanted a number between {low:g} and {high:g}")
 
 
+def positive(name: str, value: object) -> None:
+    """Refuse anything but a number above 0, or ∞; traced numbers pass.
+
+    Example:
+        >>> positive("until_norm", -1)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: until_norm -1: wanted a number above 0
+    """
+    number = real(name, value)
+    if number is not None and not number > 0:
+        raise BadInput(f"{name} {value}: wanted a number above 0")
+
+
 def at_least(name: str, value: object, least: object, meaning: str = "") -> None:
     """Refuse a concrete number below `least`, which `meaning` names, or NaN.
 
@@ -164,6 +271,21 @@ def at_least(name: str, value: object, least: object, meaning: str = "") -> None
     if number is not None and bound is not None and not number >= bound:
         wanted = f"{meaning} = {bound:g}" if meaning else f"{bound:g}"
         raise BadInput(f"{name} {number:g}: wanted at least {wanted}")
+
+
+def names_of(name: str, given: Any, number: int) -> None:
+    """Refuse fewer names than there are tokens; a text is one name.
+
+    Example:
+        >>> names_of("words", ["a"], 2)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: words ['a']: wanted one for each of 2 tokens
+    """
+    known = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    if not known or len(given) < number:
+        raise BadInput(
+            f"{name} {_short(given)}: wanted one for each of {number} tokens"
+        )
 
 
 def increasing(name: str, values: object) -> None:
@@ -183,17 +305,18 @@ def increasing(name: str, values: object) -> None:
         raise BadInput(f"{name} {times.tolist()[:6]}: wanted increasing numbers")
 
 
-def in_memory(name: str, *sizes: int) -> None:
+def in_memory(name: str, *sizes: int, copies: int = 1) -> None:
     """Refuse an array of eight-byte numbers that does not fit into memory.
 
     XLA may promise such an array; the process then ends when its numbers are needed.
+    `copies` are there at a time.
 
     Example:
         >>> in_memory("embeddings", 3, 10**15)
         Traceback (most recent call last):
         jaxselect.checks.BadInput: embeddings of 3 × 1000000000000000 numbers: ...
     """
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // copies
     if 8 * math.prod(sizes) > available:
         shape = " × ".join(map(str, sizes))
         raise BadInput(

@@ -17,11 +17,30 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
-from .checks import BadInput, is_array, shown
-from .compilation import compiled_alone, full_precision
-from .data.corpus import Corpus, from_bags, from_sequences, labels_among
+from .checks import BadInput, array, in_memory, is_array, of_kind, reals, shown
+from .compilation import compiled_alone, full_precision, is_traced
+from .data.corpus import (
+    Corpus,
+    check_corpus,
+    from_bags,
+    from_sequences,
+    labels_among,
+    labels_of,
+    sequences_of,
+)
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
-from .model.parameters import Coordinates, Frame, Parameters, check_problem, frame
+from .model.parameters import (
+    Coordinates,
+    Frame,
+    Parameters,
+    Products,
+    check_problem,
+    frame,
+)
+
+# Arrays of the rows x zᵀ that are there at a time, while they are rotated into few
+# coordinates.
+COPIES = 4
 
 
 class Problem(eqx.Module):
@@ -39,6 +58,8 @@ class Problem(eqx.Module):
         corpus: the tokens of every bag, labels, weights and loss.
         offset_errors: bound on the error of every α against the others of its bag.
         axes: F, coordinates θ ↦ F θ; None where they are the model's own.
+        products: for a matrix, U and V: F leads to coordinates M of U M Vᵀ. None where
+            they are the model's own.
         residual: θ_0 less its part in the coordinates; zero but for its derivative.
         shape: of what is trained, if it is no vector: (d, d′) for a matrix.
         importance: whether tokens are words of a vocabulary that labels make important
@@ -53,6 +74,7 @@ class Problem(eqx.Module):
     offset_errors: Float[Array, "sequences width"]
     axes: Float[Array, "ambient dim"] | None = None
     residual: Float[Array, " ambient"] | None = None
+    products: Products | None = None
     shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
     importance: bool = eqx.field(static=True, default=False)
 
@@ -81,6 +103,8 @@ class Problem(eqx.Module):
         self, vectors: Float[Array, "*points ambient"]
     ) -> Float[Array, "*points dim"]:
         """Compute Fᵀx for vectors x of the model."""
+        if self.products is not None:
+            vectors = self.products.coordinates(vectors)
         return self._coordinates.coordinates(vectors)
 
     @full_precision
@@ -111,6 +135,8 @@ class Problem(eqx.Module):
         return Coordinates(self.axes, self.residual)
 
     def _shaped(self, vectors: Float[Array, "*points ambient"]) -> Array:
+        if self.products is not None:
+            vectors = self.products.lift(vectors)
         if self.shape is None:
             return vectors
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
@@ -191,10 +217,11 @@ def cross_attention(
         >>> problem.rows.shape, problem.values.tolist()
         ((4, 2), [[2.0, 0.0], [1.0, 0.0]])
     """
-    x = _numbers("features", features, "sequences, width, dim")
-    rows = x.reshape(-1, x.shape[2])
-    corpus = _own_tokens(x.shape[:2], values, labels, mask, weights, loss)
-    return _problem(rows, start, values, corpus, rows.shape[1:])
+    x = reals("features", features, "sequences, width, dim")
+    values, counts = _entries(x, values, mask)
+    corpus = _own_tokens(counts, values, labels, weights, loss)
+    rows, shape = x.reshape(-1, x.shape[2]), x.shape[2:]
+    return _problem(rows, _start(start, shape, x), values, corpus, "features")
 
 
 @full_precision
@@ -238,14 +265,15 @@ def key_query(
         >>> problem.lift(problem.rows)[0].tolist()  # x zᵀ
         [[0.0, 2.0], [0.0, 0.0]]
     """
-    x = _numbers("features", features, "sequences, width, dim")
-    z = _numbers("queries", queries, "sequences, dim")
+    x = reals("features", features, "sequences, width, dim")
+    z = reals("queries", queries, "sequences, dim", beside=x)
     if len(z) != len(x):
         raise BadInput(f"{len(z)} queries for {len(x)} sequences: wanted one for each")
-    shape = x.shape[2], z.shape[1]
-    rows = jnp.einsum("itd,ie->itde", x, z).reshape(-1, shape[0] * shape[1])
-    corpus = _own_tokens(x.shape[:2], values, labels, mask, weights, loss)
-    return _problem(rows, start, values, corpus, shape)
+    values, counts = _entries(x, values, mask, z)
+    corpus = _own_tokens(counts, values, labels, weights, loss)
+    keys, bags = x.reshape(-1, x.shape[2]), np.repeat(np.arange(len(x)), x.shape[1])
+    every = np.arange(len(keys))
+    return _of_matrix((keys, every), (z, bags), start, values, corpus, "features")
 
 
 @full_precision
@@ -284,16 +312,16 @@ def next_token(
         >>> problem.rows.shape, problem.values.tolist()
         ((3, 4), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
-    table = _numbers("embeddings", embeddings, "vocabulary, dim")
-    vocabulary, dim = table.shape
-    follows = np.asarray(targets)
-    if follows.shape != (len(contexts),):
+    table = reals("embeddings", embeddings, "vocabulary, dim")
+    vocabulary = len(table)
+    follows = array("targets", targets, kinds="iu", wanted="token ids, integers")
+    bags = sequences_of("contexts", contexts)
+    if follows.shape != (len(bags),):
         raise BadInput(
-            f"targets of shape {follows.shape} for {len(contexts)} contexts: wanted "
-            "one token id for each"
+            f"targets of shape {follows.shape} for {len(bags)} contexts: wanted one "
+            "token id for each"
         )
-    bags = [np.asarray(context) for context in contexts]
-    words = from_sequences(bags, np.ones(len(contexts)), vocabulary=vocabulary)
+    words = from_sequences(bags, np.ones(len(bags)), vocabulary=vocabulary)
     ids, counts = np.asarray(words.tokens), np.asarray(words.counts)
     found = (ids == follows[:, None]) & (counts > 0)
     if not found.any(axis=1).all():
@@ -308,6 +336,11 @@ def next_token(
     first = int(pairs[0] < 0)
     tokens = np.maximum(tokens.reshape(both.shape) - first, 0)
     pairs = pairs[first:]
+    values, counts = jnp.asarray(found, table.dtype), np.asarray(counts, float)
+    if not is_traced(table):
+        alike = _alike(table)[ids]
+        silent = ~np.asarray(table).any(axis=1)[last]
+        values, counts = _merged(np.where(silent[:, None], 0, alike), counts, values)
     corpus = from_bags(
         tokens,
         counts,
@@ -316,65 +349,109 @@ def next_token(
         weights=weights,
         loss=NEXT_TOKEN,
     )
-    key, query = table[pairs // vocabulary], table[pairs % vocabulary]
-    rows = (key[:, :, None] * query[:, None, :]).reshape(len(pairs), dim * dim)
-    values = jnp.asarray(found, rows.dtype)
-    return _problem(rows, start, values, corpus, (dim, dim))
+    keys, queries = (table, pairs // vocabulary), (table, pairs % vocabulary)
+    return _of_matrix(keys, queries, start, values, corpus, "embeddings")
 
 
-def _numbers(name: str, given: Any, axes: str) -> Array:
-    """Make an array of real numbers, which are finite where they are known."""
-    number = axes.count(",") + 1
-    found = jnp.asarray(given)
-    if found.ndim != number:
-        raise BadInput(f"{name} of shape {found.shape}: wanted ({axes})")
-    found = found.astype(jnp.result_type(float, found.dtype))
-    if not isinstance(found, jax.core.Tracer) and not bool(jnp.isfinite(found).all()):
-        place = np.argwhere(~np.isfinite(np.asarray(found)))[0].tolist()
-        raise BadInput(f"{name} {place} is not finite: wanted real numbers")
-    return found
+def _entries(
+    x: Array, values: Any, mask: Any, queries: Array | None = None
+) -> tuple[Array, Any]:
+    """Values and counts of positions; one of those with equal rows stands for all."""
+    bags = x.shape[:2]
+    axes = "sequences, width", "sequences, width, classes"
+    b = reals("values", values, *axes, beside=x)
+    if b.shape[:2] != bags or b.shape[2:] == (1,):
+        raise BadInput(
+            f"values of shape {b.shape}: wanted {bags}, and an axis of two classes or "
+            "more"
+        )
+    if mask is None:
+        there = np.ones(bags)
+    elif isinstance(mask, jax.core.Tracer):
+        # What is neither 0 nor 1 is refused where it is known.
+        there = jnp.where((mask == 0) | (mask == 1), mask, jnp.nan).astype(x.dtype)
+    else:
+        there = array("mask", mask, kinds="iufb", wanted="booleans").astype(float)
+        if there.shape == bags and not np.isin(there, (0, 1)).all():
+            raise BadInput("mask with other numbers than 0 and 1: wanted booleans")
+    if there.shape != bags:
+        raise BadInput(f"mask of shape {there.shape}: wanted {bags}")
+    if is_traced((x, b, there)):
+        return b, there
+    if not there.any(axis=1).all():
+        row = np.argmin(there.any(axis=1))
+        raise BadInput(f"mask leaves sequence {row} empty: every one needs a position")
+    alike = _alike(x.reshape(-1, x.shape[2])).reshape(bags)
+    if queries is not None:
+        alike = np.where(np.asarray(queries).any(axis=1)[:, None], alike, 0)
+    return _merged(alike, there, b)
+
+
+def _alike(rows: Array) -> np.ndarray:
+    """Number rows such that equal ones have the same number."""
+    ids: dict[bytes, int] = {}
+    # Of two zeros one is negative.
+    every = np.asarray(rows) + 0.0
+    return np.array([ids.setdefault(row.tobytes(), len(ids)) for row in every])
+
+
+def _merged(
+    alike: np.ndarray, counts: np.ndarray, values: Array
+) -> tuple[Array, np.ndarray]:
+    """Let the first entry of a bag stand for those alike: C = Σ C_e, b = Σ C_e b_e/C.
+
+    Source: mathematics, section 8.
+    """
+    place, number = np.flatnonzero(counts > 0), counts[counts > 0]
+    bag = place // counts.shape[1]
+    both = bag * (alike.max() + 1) + alike[counts > 0]
+    _, first, group = np.unique(both, return_index=True, return_inverse=True)
+    if len(first) == len(place):
+        return values, counts
+    total, where = np.bincount(group, number), place[first]
+    given = np.asarray(values).reshape(counts.size, -1)
+    # Differences of equal values are zero, and their mean is exact.
+    off = number[:, None] * (given[place] - given[where[group]])
+    mean, merged = given.copy(), np.zeros(counts.size)
+    np.add.at(mean, where[group], off / total[group, None])
+    merged[where] = total
+    return jnp.asarray(mean.reshape(values.shape)), merged.reshape(counts.shape)
 
 
 def _own_tokens(
-    bags: tuple[int, ...],
-    values: Any,
-    labels: Any,
-    mask: Any,
-    weights: Any,
-    loss: Loss,
+    counts: Any, values: Array, labels: Any, weights: Any, loss: Loss
 ) -> Corpus:
     """Make bags in which every position is a token of its own."""
-    sequences, width = bags
-    tokens = np.arange(sequences * width).reshape(bags)
-    given = jnp.shape(values)
-    if given[:2] != bags or len(given) > 3:
-        raise BadInput(
-            f"values of shape {given}: wanted {bags}, and an axis of classes"
-        )
-    if mask is not None and jnp.shape(mask) != bags:
-        raise BadInput(f"mask of shape {jnp.shape(mask)}: wanted {bags}")
-    there = np.ones(bags) if mask is None else mask
-    classes = given[2] if len(given) == 3 else None
-    if any(isinstance(each, jax.core.Tracer) for each in (there, labels, weights)):
-        shares = None if weights is None else jnp.asarray(weights, float)
+    sequences, size = len(counts), counts.size
+    tokens = np.arange(size).reshape(counts.shape)
+    classes = values.shape[2] if values.ndim == 3 else None
+    of_kind("loss", loss, Loss, ", such as LOGISTIC")
+    if any(isinstance(each, jax.core.Tracer) for each in (counts, labels, weights)):
+        for name, given in (("labels", labels), ("weights", weights)):
+            if given is not None and jnp.shape(given) != (sequences,):
+                raise BadInput(
+                    f"{name} of shape {jnp.shape(given)}: wanted one for each of "
+                    f"{sequences} sequences"
+                )
+        shares = None if weights is None else jnp.asarray(weights, values.dtype)
         return Corpus(
             tokens=jnp.asarray(tokens, jnp.int32),
-            counts=jnp.asarray(there, float),
+            counts=jnp.asarray(counts, float),
             labels=jnp.asarray(labels),
-            vocabulary=tokens.size,
+            vocabulary=size,
             weights=None if shares is None else shares / shares.sum(),
             loss=loss,
             classes=classes,
         )
     # `from_bags` takes two classes for the labels ±1.
-    names = np.asarray(labels)
+    names = labels_of(labels, sequences)
     if classes == 2:
         labels_among(names, (0, 1))
     corpus = from_bags(
         tokens,
-        np.asarray(there, float),
+        counts,
         2 * names - 1 if classes == 2 else names,
-        vocabulary=tokens.size,
+        vocabulary=size,
         classes=classes or 2,
         weights=weights,
         loss=loss,
@@ -385,25 +462,61 @@ def _own_tokens(
     return corpus
 
 
+def _start(given: Any, shape: tuple[int, ...], beside: Array) -> Array:
+    """θ_0, zero if it is not given."""
+    if given is None:
+        return jnp.zeros(shape, beside.dtype)
+    axes = "dim" if len(shape) == 1 else "dim, other"
+    found = reals("start", given, axes, beside=beside)
+    if found.shape != shape:
+        raise BadInput(f"start of shape {found.shape}: wanted {shape}")
+    return found
+
+
+def _of_matrix(
+    keys: tuple[Array, np.ndarray],
+    queries: tuple[Array, np.ndarray],
+    start: Any,
+    values: Array,
+    corpus: Corpus,
+    source: str,
+) -> Problem:
+    """Make the problem with rows x zᵀ, of keys x and queries z by their numbers.
+
+    They are first rotated into coordinates of their spans, where these are smaller:
+    d d′ numbers for each position need not be there at any time.
+    """
+    (x, own), (z, other) = keys, queries
+    shape, products = (x.shape[1], z.shape[1]), None
+    begin = None if start is None else _start(start, shape, x)
+    smaller = len(x) < shape[0] or len(z) < shape[1]
+    if smaller and not is_traced((x, z, begin)):
+        left, right = (jnp.linalg.qr(each.T)[0] for each in (x, z))
+        off = None
+        if begin is not None:
+            off = begin - left @ (left.T @ begin @ right) @ right.T
+            off = off / jnp.maximum(jnp.linalg.norm(off), jnp.finfo(off.dtype).tiny)
+        x, z, products = x @ left, z @ right, Products(left, right, off)
+    in_memory(f"{source}: rows x zᵀ", len(own), x.shape[1], z.shape[1], copies=COPIES)
+    rows = (x[own][:, :, None] * z[other][:, None, :]).reshape(len(own), -1)
+    begin = jnp.zeros(rows.shape[1], x.dtype) if begin is None else begin.ravel()
+    if products is not None and start is not None:
+        rows, begin = jnp.pad(rows, ((0, 0), (0, 1))), products.coordinates(begin)
+    return _problem(rows, begin, values, corpus, source, shape=shape, products=products)
+
+
 def _problem(
     rows: Float[Array, "vocabulary dim"],
-    start: Any,
-    values: Any,
+    start: Array,
+    values: Array,
     corpus: Corpus,
-    shape: tuple[int, ...],
+    source: str,
+    **about: Any,
 ) -> Problem:
     """Make a problem in few coordinates of the space of θ."""
-    if start is None:
-        start = jnp.zeros(shape, rows.dtype)
-    if jnp.shape(start) != shape:
-        raise BadInput(f"start of shape {jnp.shape(start)}: wanted {shape}")
-    begin = _numbers("start", jnp.ravel(start), "dim").astype(rows.dtype)
-    inside = frame(Parameters(rows, begin, jnp.zeros_like(begin)))
-    number = ", ".join(["sequences", "width", "classes"][: jnp.ndim(values)])
-    values = _numbers("values", values, number).astype(rows.dtype)
-    matrix = None if len(shape) == 1 else shape
-    problem = _in_frame(inside, values, corpus, shape=matrix)
-    check(problem)
+    inside = frame(Parameters(rows, start, jnp.zeros_like(start)))
+    problem = _in_frame(inside, values, corpus, **about)
+    check(problem, source)
     return problem
 
 
@@ -423,26 +536,24 @@ def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Pro
     )
 
 
-def check(problem: Any) -> None:
+def check(problem: Any, source: str = "problem") -> None:
     """Refuse what is no problem, or one whose arrays do not go together.
 
-    Entry points call it before anything is traced.
+    Entry points call it before anything is traced. `source` names the argument that a
+    problem comes from.
 
     Raises:
-        BadInput: another kind of argument, or shapes that do not fit.
+        BadInput: another kind of argument, shapes that do not fit, or numbers that
+            cannot be computed with.
 
     Example:
         >>> check(jnp.zeros(3))
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: problem of type ArrayImpl: wanted a Problem, ...
+        jaxselect.checks.BadInput: problem of type ArrayImpl: wanted Problem, such ...
     """
-    if not isinstance(problem, Problem):
-        kind = type(problem).__name__
-        raise BadInput(
-            f"problem of type {kind}: wanted a Problem, such as "
-            "attention(parameters, corpus)"
-        )
+    of_kind("problem", problem, Problem, ", such as attention(parameters, corpus)")
     corpus, bags = problem.corpus, jnp.shape(problem.corpus.tokens)
+    check_corpus(corpus)
     real = is_array(problem.rows, jnp.floating, 2)
     if not real or jnp.shape(problem.start) != problem.rows.shape[1:]:
         raise BadInput(
@@ -462,7 +573,45 @@ def check(problem: Any) -> None:
     ):
         if jnp.shape(given) != wanted:
             raise BadInput(f"{name} {shown(given)}: wanted the shape {wanted}")
+    if not is_traced(problem):
+        for fault, right in usable(problem).items():
+            if not right:
+                raise BadInput(f"{source}: {fault}")
     _margins_in_domain(problem)
+
+
+def usable(problem: Problem) -> dict[str, Any]:
+    """Whether the numbers of a problem can be computed with, by the fault if not."""
+    traced, corpus, classes = is_traced(problem), problem.corpus, problem.corpus.classes
+    m = jnp if traced else np
+    rows, values, start = map(m.asarray, (problem.rows, problem.values, problem.start))
+    counts, y = m.asarray(corpus.counts), m.asarray(corpus.labels)
+    w = m.ones(1) if corpus.weights is None else m.asarray(corpus.weights)
+    tiny = jnp.finfo(rows.dtype).tiny
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        lengths, sizes = m.sum(rows**2), m.sum(values**2)
+    empty = ~(rows != 0).any()
+    known = y**2 == 1 if classes is None else (y >= 0) & (y < classes)
+    return {
+        "squares of features or embeddings overflow or vanish: scale them": (
+            m.isfinite(lengths) & (empty | (lengths >= tiny))
+        ),
+        "squares of values overflow: scale them": m.isfinite(sizes),
+        "a start that is not finite": m.isfinite(start).all(),
+        "weights that are negative or not finite": ((w >= 0) & (w < m.inf)).all(),
+        "counts that are negative or not finite": (
+            (counts >= 0) & (counts < m.inf)
+        ).all(),
+        "labels of no class": known.all(),
+    }
+
+
+def nothing_to_select(problem: Problem) -> Bool[Array, ""]:
+    """Whether θ has no force anywhere: in no bag do entries differ in value."""
+    values, there = problem.values, problem.present
+    there = there.reshape(*there.shape, *[1] * (values.ndim - 2))
+    highest = jnp.where(there, values, -jnp.inf).max(axis=1)
+    return (highest <= jnp.where(there, values, jnp.inf).min(axis=1)).all()
 
 
 def _margins_in_domain(problem: Problem) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
-from .checks import BadInput
+from .checks import BadInput, between, names_of, of_kind, positive, reals
 from .compilation import compiled_alone, full_precision, is_traced
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
@@ -162,6 +162,8 @@ def flow_to_end(
         (True, 'REACHED')
     """
     check(problem)
+    positive("until_norm", until_norm)
+    of_kind("settings", settings, FlowSettings)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if point is None and isinstance(stages, int) and stages == 1:
         first = beginning(problem)
@@ -399,9 +401,9 @@ class Solved(eqx.Module):
     def _because(self) -> str:
         """Say which hypothesis does not hold, where nothing is certified."""
         found, end = self.certificate, self.certificate.ending
-        if self.status in CERTIFIED:
-            return ""
         reason = Reason(int(found.reason))
+        if self.status in CERTIFIED and reason != Reason.NOTHING:
+            return ""
         part = {
             Reason.FLOW: FlowStatus(int(self.flow.status)),
             Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
@@ -482,7 +484,12 @@ class Solved(eqx.Module):
 
         Returns:
             One line for each bag.
+
+        Raises:
+            BadInput: fewer names than tokens.
         """
+        if names is not None:
+            names_of("names", names, self.problem.corpus.vocabulary)
         corpus, weights = self.problem.corpus, np.asarray(self.weights())
         margins = functional_margin(corpus.labels, self._attention().output).value
         chosen, best = np.asarray(self.selected), np.asarray(self.best())
@@ -527,7 +534,8 @@ def solve(
         The end of the flow, its selection and max-margin solution, and its certificate.
 
     Raises:
-        BadInput: what is no problem, or a start that does not fit it.
+        BadInput: what is no problem, a start that does not fit it, or a norm that is no
+            number above 0.
 
     Example:
         >>> from jaxselect import key_query
@@ -537,6 +545,8 @@ def solve(
         ('SELECTED', (2, 2))
     """
     check(problem)
+    positive("until_norm", until_norm)
+    of_kind("settings", settings, FlowSettings)
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
@@ -593,7 +603,8 @@ def certify_at(
         The selection there, its max-margin solution and its certificate.
 
     Raises:
-        BadInput: what is no problem, or something trained that does not fit it.
+        BadInput: what is no problem, something trained that does not fit it, or a time
+            that is no number above 0.
 
     Example:
         >>> from jaxselect import Parameters, attention, from_sequences
@@ -606,6 +617,7 @@ def certify_at(
         'PARTIAL'
     """
     check(problem)
+    between("log_time", log_time, 0.0, math.inf)
     query = _inside(problem, "trained", trained)
     before = None if earlier is None else _inside(problem, "earlier", earlier)
     time = jnp.asarray(log_time, query.dtype)
@@ -626,8 +638,9 @@ def _certify_at(
 
 def _inside(problem: Problem, name: str, point: "ArrayLike") -> Float[Array, " dim"]:
     """Compute the coordinates of a query or a matrix."""
-    given = jnp.asarray(point, problem.start.dtype)
-    shape = jnp.shape(problem.lift(problem.start))
+    shape = jax.eval_shape(problem.lift, problem.start).shape
+    axes = "dim" if len(shape) == 1 else "dim, other"
+    given = reals(name, point, axes, beside=problem.start)
     if given.shape != shape:
         raise BadInput(f"{name} of shape {given.shape}: wanted {shape}")
     return problem.coordinates(given.ravel())

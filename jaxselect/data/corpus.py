@@ -20,7 +20,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar, Shaped
 from numpy.typing import ArrayLike
 
-from ..checks import MOST_TOKENS, BadInput, array, real, whole
+from ..checks import (
+    MOST_TOKENS,
+    BadInput,
+    array,
+    is_array,
+    of_kind,
+    real,
+    shown,
+    whole,
+)
 from .loss import LOGISTIC, Loss
 
 # Array of JAX or of NumPy with a row per token: (vocabulary, *classes).
@@ -269,19 +278,10 @@ def from_sequences(
         >>> corpus.counts.tolist()
         [[1.0, 2.0], [1.0, 1.0]]
     """
-    if not isinstance(sequences, Iterable):
-        raise BadInput(f"sequences {sequences}: wanted one list of token ids each")
-    bags = []
-    for row, sequence in enumerate(sequences):
-        ids = array(
-            f"sequence {row}", sequence, kinds="iu", wanted="token ids, integers"
-        )
-        if ids.ndim != 1 or ids.size == 0:
-            raise BadInput(
-                f"sequence {row} has shape {ids.shape}; every sequence needs at least "
-                "one token: drop it or give it one"
-            )
-        bags.append(np.unique(ids.astype(np.int64), return_counts=True))
+    bags = [
+        np.unique(ids.astype(np.int64), return_counts=True)
+        for ids in sequences_of("sequences", sequences)
+    ]
     none = [np.zeros(0, np.int64)]
     padded = _pad_bags(
         np.array([len(ids) for ids, _ in bags], np.int64),
@@ -296,6 +296,30 @@ def from_sequences(
         weights=weights,
         loss=loss,
     )
+
+
+def sequences_of(name: str, given: Any) -> list[np.ndarray]:
+    """Return token ids of every sequence, at least one, as a caller gave them.
+
+    Example:
+        >>> sequences_of("sequences", [[0], []])
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: sequence 1 has shape (0,); every sequence needs ...
+    """
+    if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise BadInput(f"{name} {given}: wanted one list of token ids each")
+    found = []
+    for row, sequence in enumerate(given):
+        ids = array(
+            f"sequence {row}", sequence, kinds="iu", wanted="token ids, integers"
+        )
+        if ids.ndim != 1 or ids.size == 0:
+            raise BadInput(
+                f"sequence {row} has shape {ids.shape}; every sequence needs at least "
+                "one token: drop it or give it one"
+            )
+        found.append(ids)
+    return found
 
 
 def from_counts(
@@ -374,6 +398,7 @@ def from_bags(
         [1]
     """
     ids, number, y = _checked(tokens, counts, labels, vocabulary, classes)
+    of_kind("loss", loss, Loss, ", such as LOGISTIC")
     w = None if weights is None else _checked_weights(weights, len(y))
     return Corpus(
         # With its dtype said an array is copied; else JAX compiles that for each shape.
@@ -416,14 +441,14 @@ def _checked(
     classes = whole("classes", classes_known, least=2)
     ids = array("tokens", tokens, kinds="iu", wanted="token ids, integers")
     number = array("counts", counts, kinds="iufb", wanted="real numbers")
-    y = array("labels", labels, kinds="iufb", wanted="whole numbers")
-    if ids.ndim != 2 or ids.shape != number.shape or y.shape != ids.shape[:1]:
+    if ids.ndim != 2 or ids.shape != number.shape:
         raise BadInput(
-            f"tokens {ids.shape}, counts {number.shape}, labels {y.shape}: wanted "
-            "(sequences, width), the same, and (sequences,)"
+            f"tokens {ids.shape}, counts {number.shape}: wanted (sequences, width), "
+            "the same"
         )
     if len(ids) == 0:
         raise BadInput("the corpus has no sequence; it needs at least one")
+    y = labels_of(labels, len(ids))
     # Numbers that single precision makes infinite or zero are seen as such.
     with np.errstate(over="ignore", under="ignore"):
         number = number.astype(jnp.result_type(float))
@@ -460,6 +485,49 @@ def _checked(
             "your labels to these"
         )
     return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
+
+
+def labels_of(labels: Any, sequences: int) -> np.ndarray:
+    """A label for each sequence, as a caller gave them.
+
+    Example:
+        >>> labels_of([1], 2)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: labels of shape (1,): wanted one for each of 2 ...
+    """
+    found = array("labels", labels, kinds="iuf", wanted="whole numbers")
+    if found.shape != (sequences,):
+        raise BadInput(
+            f"labels of shape {found.shape}: wanted one for each of {sequences} "
+            "sequences"
+        )
+    return found
+
+
+def check_corpus(corpus: Any) -> None:
+    """Refuse what is not a corpus, or one whose arrays do not go together.
+
+    Example:
+        >>> check_corpus([[0, 1]])
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: corpus of type list: wanted Corpus
+    """
+    of_kind("corpus", corpus, Corpus)
+    of_kind("loss", corpus.loss, Loss, ", such as LOGISTIC")
+    bags = np.shape(corpus.tokens)
+    for name, dtype, axes in (
+        ("tokens", jnp.integer, 2),
+        ("counts", jnp.floating, 2),
+        ("labels", jnp.integer, 1),
+        ("weights", jnp.floating, 1),
+    ):
+        given = getattr(corpus, name)
+        right = is_array(given, dtype, axes) and given.shape == bags[:axes]
+        if not right and not (name == "weights" and given is None):
+            raise BadInput(
+                f"corpus with {name} {shown(given)} beside tokens of shape {bags}: "
+                f"wanted an array of {dtype.__name__} type, {axes} axes"
+            )
 
 
 def _checked_weights(

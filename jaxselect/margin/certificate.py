@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, between
+from ..checks import BadInput, between, names_of, of_kind
 from ..compilation import full_precision
 from ..data.corpus import Corpus
 from ..flow.cls import Flow, FlowStatus
@@ -26,7 +26,7 @@ from ..model.selection import (
     important_tokens,
     selected_tokens,
 )
-from ..problem import Problem, check
+from ..problem import Problem, check, nothing_to_select, usable
 from ..status import Status
 from .limit import Limit, LimitStatus, limit
 from .max_margin import MaxMargin, MaxMarginStatus, max_margin
@@ -118,7 +118,11 @@ class TrialStatus(Status):
         "Not certified: the hypotheses of no certificate hold where the flow ended.",
     )
     OUT_OF_STEPS = 10, "Not certified: the integration took all steps allowed."
-    FAILED = 11, "Not certified: the integration or the max-margin solver broke down."
+    FAILED = (
+        11,
+        "Not certified: the integration or the max-margin solver broke down, or the "
+        "numbers are out of range.",
+    )
 
 
 class Reason(Status):
@@ -132,6 +136,8 @@ class Reason(Status):
     COMING = 5, "What may still come could move a score: `perturbation_bound`."
     HISTORY = 6, "What only the path decides still changes: `history_change`."
     TIES = 7, "Ties may be off their rest."
+    NUMBERS = 8, "Numbers are out of range, weights negative, or labels of no class."
+    NOTHING = 9, "Nothing to select: in no bag do entries differ in value."
 
 
 # The statuses that a certificate stands behind.
@@ -291,8 +297,7 @@ def certify(
     """
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
-    if not isinstance(flow, Flow):
-        raise BadInput(f"flow of type {type(flow).__name__}: wanted a Flow")
+    of_kind("flow", flow, Flow)
     end = predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
@@ -312,7 +317,11 @@ def certificate_of(
     yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
-    covered = covered_by(problem, end.selected)
+    tied = jnp.asarray(False) if ties is None else ties.tied
+    nothing = nothing_to_select(problem) & ~tied
+    selected = jnp.where(nothing, corpus.present, end.selected)
+    end = dataclasses.replace(end, selected=selected)
+    covered = covered_by(problem, selected)
     if corpus.classes is None:
         positive, negative = worst = (covered[0], covered[1])
     else:
@@ -334,6 +343,21 @@ def certificate_of(
         displacement=come.displacement,
         tolerance=tolerance,
     )
+    status = classify_end(
+        reason=reason,
+        flow_status=flow.status,
+        margin_status=end.margin.status,
+        positive=worst[0],
+        negative=worst[1],
+        tied=tied,
+    )
+    sound = jnp.all(jnp.array([*usable(problem).values()]))
+    for holds, its_reason, its_status in (
+        (nothing, Reason.NOTHING, TrialStatus.AT_REST),
+        (~sound, Reason.NUMBERS, TrialStatus.FAILED),
+    ):
+        reason = jnp.where(holds, its_reason, reason).astype(jnp.int32)
+        status = jnp.where(holds, its_status, status).astype(jnp.int32)
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -341,14 +365,7 @@ def certificate_of(
         positive=positive,
         negative=negative,
         coverage=covered,
-        status=classify_end(
-            reason=reason,
-            flow_status=flow.status,
-            margin_status=end.margin.status,
-            positive=worst[0],
-            negative=worst[1],
-            tied=False if ties is None else ties.tied,
-        ),
+        status=status,
         reason=reason,
     )
 
@@ -661,10 +678,8 @@ def explain(
     Raises:
         BadInput: fewer words than tokens.
     """
-    if words is not None and len(words) < corpus.vocabulary:
-        raise BadInput(
-            f"{len(words)} words for {corpus.vocabulary} tokens: wanted one for each"
-        )
+    if words is not None:
+        names_of("words", words, corpus.vocabulary)
     names = range(corpus.vocabulary) if words is None else words
     tokens, labels = np.asarray(corpus.tokens), np.asarray(corpus.labels)
     chosen = np.asarray(found.ending.selected)

@@ -7,6 +7,7 @@ computed in a `Frame`, |S| + 1 coordinates of the span of E and p_0. The cost of
 then one factorisation of E and products with its axes (mathematics, section 4b).
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Key, Scalar
 from .. import checks
 from ..checks import BadInput, is_array, shown
 from ..compilation import compiled_alone, full_precision
-from ..data.corpus import Corpus, labels_suit, same_vocabulary
+from ..data.corpus import check_corpus, labels_suit, same_vocabulary
 
 
 class Parameters(eqx.Module):
@@ -62,35 +63,25 @@ def check_problem(parameters: Any, corpus: Any) -> None:
         Traceback (most recent call last):
         jaxselect.checks.BadInput: 2 tokens beside a corpus with a vocabulary of 3: ...
     """
-    for name, given, wanted in (
-        ("parameters", parameters, Parameters),
-        ("corpus", corpus, Corpus),
-    ):
-        if not isinstance(given, wanted):
-            kind = type(given).__name__
-            raise BadInput(f"{name} of type {kind}: wanted {wanted.__name__}")
-    for name, array, dtype, *axes in (
-        ("embeddings", parameters.embeddings, jnp.floating, 2),
-        ("query", parameters.query, jnp.floating, 1),
-        ("head", parameters.head, jnp.floating, 1, 2),
-        ("tokens", corpus.tokens, jnp.integer, 2),
-        ("counts", corpus.counts, jnp.floating, 2),
-        ("labels", corpus.labels, jnp.integer, 1),
-    ):
-        if not is_array(array, dtype, *axes):
-            kind, number = dtype.__name__, " or ".join(map(str, axes))
-            raise BadInput(
-                f"{name} {shown(array)}: wanted an array of {kind} type, {number} axes"
-            )
+    checks.of_kind("parameters", parameters, Parameters)
+    check_corpus(corpus)
+    for name, *axes in (("embeddings", 2), ("query", 1), ("head", 1, 2)):
+        given = getattr(parameters, name)
+        if not is_array(given, jnp.floating, *axes):
+            number = " or ".join(map(str, axes))
+            raise BadInput(f"{name} {shown(given)}: wanted floats, {number} axes")
+        checks.precise(name, given)
+        checks.finite(name, given)
+    kinds = [each.dtype for each in jax.tree.leaves(parameters)]
+    if len({jnp.result_type(each) for each in kinds}) > 1:
+        said = ", ".join(map(str, kinds))
+        raise BadInput(f"embeddings, query and head of types {said}: wanted one type")
     dims = {len(array) for array in (parameters.query, parameters.head)}
     if dims != {parameters.embeddings.shape[1]}:
         raise BadInput(
             f"embeddings, query and head of shapes {parameters.embeddings.shape}, "
             f"{parameters.query.shape}, {parameters.head.shape}: wanted one dimension d"
         )
-    weights = corpus.weights
-    if weights is not None and not is_array(weights, jnp.floating, 1):
-        raise BadInput(f"weights {shown(weights)}: wanted a number per sequence")
     same_vocabulary(parameters.embeddings, corpus.vocabulary)
     labels_suit(parameters.head.shape[1:], corpus)
 
@@ -293,6 +284,52 @@ class Coordinates(eqx.Module):
         return _plus(self.lift_vectors(vectors), self.residual)
 
 
+class Products(eqx.Module):
+    """Orthonormal coordinates of d × d′ matrices U M Vᵀ, and of one more.
+
+    Attributes:
+        left: U, orthonormal columns.
+        right: V, likewise.
+        other: a matrix of norm one, or zero, orthogonal to all U M Vᵀ; None for none.
+    """
+
+    left: Float[Array, "dim axes"]
+    right: Float[Array, "dim2 axes2"]
+    other: Float[Array, "dim dim2"] | None
+
+    def coordinates(
+        self, vectors: Float[Array, "*rows ambient"]
+    ) -> Float[Array, "*rows coordinates"]:
+        """Compute (Uᵀ W V, ⟨W, other⟩) of matrices W; infinite ones stay infinite."""
+
+        def inside(flat: Array) -> Array:
+            batch = flat.shape[:-1]
+            matrices = flat.reshape(*batch, len(self.left), len(self.right))
+            few = (self.left.T @ matrices @ self.right).reshape(*batch, -1)
+            if self.other is None:
+                return few
+            return jnp.concatenate([few, flat @ self.other.reshape(-1, 1)], axis=-1)
+
+        return _of_finite(inside, vectors)
+
+    def lift(
+        self, vectors: Float[Array, "*rows coordinates"]
+    ) -> Float[Array, "*rows ambient"]:
+        """Compute U M Vᵀ + c · other."""
+
+        def outside(few: Array) -> Array:
+            sizes = self.left.shape[1], self.right.shape[1]
+            within = few[..., : sizes[0] * sizes[1]]
+            within = within.reshape(*few.shape[:-1], *sizes)
+            flat = self.left @ within @ self.right.T
+            flat = flat.reshape(*few.shape[:-1], -1)
+            if self.other is None:
+                return flat
+            return flat + few[..., -1:] @ self.other.reshape(1, -1)
+
+        return _of_finite(outside, vectors)
+
+
 class Frame(Coordinates):
     """Parameters in few coordinates, and the way back to R^d.
 
@@ -429,9 +466,16 @@ def _axes_jvp(
 def _times(
     vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
 ) -> Float[Array, "*rows after"]:
-    """Multiply rows by a matrix; infinite rows (a path after its end) stay infinite."""
+    """Multiply rows by a matrix."""
+    return _of_finite(lambda rows: rows @ matrix, vectors)
+
+
+def _of_finite(
+    function: Callable[[Array], Array], vectors: Float[Array, "*rows before"]
+) -> Float[Array, "*rows after"]:
+    """Apply a function to rows; infinite ones (a path after its end) stay infinite."""
     finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
-    return jnp.where(finite, jnp.where(finite, vectors, 0.0) @ matrix, jnp.inf)
+    return jnp.where(finite, function(jnp.where(finite, vectors, 0.0)), jnp.inf)
 
 
 def _plus(

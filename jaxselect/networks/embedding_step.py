@@ -81,7 +81,7 @@ def network_step(
     Returns:
         The variables after the step.
     """
-    checks.numbers(step_size=step_size)
+    checks.real("step_size", step_size)
     labels_among(corpus.labels, classes_of(network.design.heads))
     return _network_step(network, variables, corpus, step_size)
 
