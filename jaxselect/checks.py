@@ -194,6 +194,18 @@ def of_kind(name: str, value: object, kind: type, hint: str = "") -> None:
         raise BadInput(f"{name} of type {given}: wanted {kind.__name__}{hint}")
 
 
+def folder(value: object) -> None:
+    """Refuse what is not the path of a folder.
+
+    Example:
+        >>> folder(3)
+        Traceback (most recent call last):
+        jaxselect.checks.BadInput: folder of type int: wanted a path
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise BadInput(f"folder of type {type(value).__name__}: wanted a path")
+
+
 def key(value: object) -> None:
     """Refuse anything but a `jax.random.key`.
 

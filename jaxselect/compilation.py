@@ -12,6 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from . import checks
+
 CACHE_BYTES = 3 * 2**27
 """Size of JAX's cache; the largest programs of a study take about 4 MiB."""
 CACHED_FROM = 0.05
@@ -52,6 +54,7 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
         >>> jax.config.values["jax_compilation_cache_max_size"] == CACHE_BYTES
         True
     """
+    checks.folder(folder)
     cache = Path(folder).expanduser()
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .checks import at_least, between, whole
+from .checks import at_least, between, of_kind, whole
 from .compilation import compiled_alone, full_precision
 from .data.corpus import Corpus
 from .flow.cls import Flow, FlowStatus, cls_flow, direction_error, flow_up_to
@@ -94,6 +94,7 @@ class RateSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings with which a search finds no crossing."""
+        of_kind("flow", self.flow, FlowSettings)
         between("until_log_time", self.until_log_time, 0.0, jnp.inf)
         whole("points", self.points, least=2)
         between("move", self.move, 0.0, 1.0)
@@ -153,6 +154,7 @@ def resolve_limit(
         BadInput: what is no problem.
     """
     check(problem)
+    of_kind("settings", settings, RateSettings)
     corpus = problem.corpus
     path = search_path(
         problem,
@@ -407,6 +409,8 @@ def rates(
         True
     """
     check_problem(before, corpus)
+    of_kind("embed", embed, Callable)
+    of_kind("settings", settings, RateSettings)
     between("step_size", step_size, -jnp.inf, jnp.inf)
     at_least("step_size", step_size, 0.0)
     for name, value in (("error", error), ("early_error", early_error)):

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
-from .checks import BadInput, between, names_of, of_kind, positive, reals
+from .checks import BadInput, between, names_of, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
@@ -164,6 +164,10 @@ def flow_to_end(
     check(problem)
     positive("until_norm", until_norm)
     of_kind("settings", settings, FlowSettings)
+    if not isinstance(stages, jax.core.Tracer):
+        whole("stages", stages)
+    if point is not None:
+        of_kind("point", point, Point)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if point is None and isinstance(stages, int) and stages == 1:
         first = beginning(problem)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
+from . import checks
 from .checks import BadInput
 from .compilation import full_precision
 from .data.corpus import Corpus
@@ -43,6 +44,12 @@ class TrialSettings:
     flow: FlowSettings = field(default_factory=FlowSettings)
     path_points: int = 0
     late_flow_tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        """Refuse what no trial can use."""
+        checks.of_kind("flow", self.flow, FlowSettings)
+        checks.whole("path_points", self.path_points, least=0)
+        checks.positive("late_flow_tolerance", self.late_flow_tolerance)
 
 
 class Trial(Point):
@@ -169,9 +176,11 @@ def run_trial(
         >>> bool(abs(measured / trial.error_constant - 1) < 1e-3)
         True
     """
-    if not callable(draw_corpus):
-        kind = type(draw_corpus).__name__
-        raise BadInput(f"draw_corpus of type {kind}: wanted a function to a Corpus")
+    checks.key(key)
+    checks.of_kind("draw_corpus", draw_corpus, Callable, ", a function to a Corpus")
+    checks.of_kind("embed", embed, Callable, ", a function to Parameters")
+    checks.of_kind("settings", settings, TrialSettings)
+    checks.positive("until_norm", until_norm)
     draw_key, model_key = jax.random.split(key)
     drawn, model = draw_corpus(draw_key), None
     if isinstance(drawn, Problem):

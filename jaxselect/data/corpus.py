@@ -307,7 +307,7 @@ def sequences_of(name: str, given: Any) -> list[np.ndarray]:
         jaxselect.checks.BadInput: sequence 1 has shape (0,); every sequence needs ...
     """
     if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise BadInput(f"{name} {given}: wanted one list of token ids each")
+        raise BadInput(f"{name} {shown(given)}: wanted one list of token ids each")
     found = []
     for row, sequence in enumerate(given):
         ids = array(

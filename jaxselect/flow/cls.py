@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from ..checks import at_least, increasing
+from ..checks import at_least, increasing, of_kind
 from ..compilation import full_precision
 from ..data.components import centred_in_components
 from ..data.corpus import Corpus
@@ -216,7 +216,9 @@ def cls_flow(
         1000000
     """
     check(problem)
+    of_kind("settings", settings, FlowSettings)
     at_least("until_norm", until_norm, 0.0)
+    at_least("from_log_time", from_log_time, 0.0)
     at_least("until_log_time", until_log_time, from_log_time, "from_log_time")
     if path_log_times is not None:
         increasing("path_log_times", path_log_times)

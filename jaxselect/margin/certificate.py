@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, between, names_of, of_kind
+from ..checks import BadInput, at_least, between, names_of, of_kind, reals
 from ..compilation import full_precision
-from ..data.corpus import Corpus
+from ..data.corpus import Corpus, check_corpus
 from ..flow.cls import Flow, FlowStatus
 from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
@@ -218,9 +218,23 @@ def predict_end(
         BadInput: what is no problem, or a p that does not fit it.
     """
     check(problem)
-    if jnp.shape(query) != problem.start.shape:
-        wanted = problem.start.shape[0]
-        raise BadInput(f"query of shape {jnp.shape(query)}: wanted {wanted} numbers")
+    at_least("log_time", log_time, 0.0)
+    for name, point in (("query", query), ("earlier_query", earlier_query)):
+        if name == "query" or point is not None:
+            given = reals(name, point, "dim", beside=problem.start)
+            if given.shape != problem.start.shape:
+                wanted = problem.start.shape
+                raise BadInput(f"{name} of shape {given.shape}: wanted {wanted}")
+    return _predict_end(problem, query, log_time, earlier_query)
+
+
+def _predict_end(
+    problem: Problem,
+    query: Float[Array, " dim"],
+    log_time: Float[Scalar, ""] | float,
+    earlier_query: Float[Array, " dim"] | None,
+) -> PredictedEnd:
+    """Predict the end of a flow, which may have broken off before an earlier time."""
     selected = selection(problem, query, log_time)
     margin = max_margin(problem.rows, pairs_of(selected, problem.corpus))
     late = limit(
@@ -298,7 +312,7 @@ def certify(
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
     of_kind("flow", flow, Flow)
-    end = predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
+    end = _predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
 
@@ -678,6 +692,8 @@ def explain(
     Raises:
         BadInput: fewer words than tokens.
     """
+    of_kind("found", found, Certificate)
+    check_corpus(corpus)
     if words is not None:
         names_of("words", words, corpus.vocabulary)
     names = range(corpus.vocabulary) if words is None else words

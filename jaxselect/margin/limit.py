@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from ..checks import of_kind
 from ..compilation import full_precision
+from ..model.selection import check_selected
 from ..problem import Problem, check
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
@@ -137,6 +139,8 @@ def limit(
         BadInput: what is no problem.
     """
     check(problem)
+    check_selected(selected, problem.corpus)
+    of_kind("margin", margin, MaxMargin)
     embeddings, growth, pairs = problem.rows, margin.direction, margin.pairs
     strength = pair_strength(problem, selected, pairs)
     repelling = jnp.any(margin.active & (strength.factor <= 0))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput
+from ..checks import BadInput, finite, precise
 from ..compilation import full_precision
 from ..status import Status
 from .pairs import AbstractPairs, PairMask
@@ -162,9 +162,9 @@ def _check(embeddings: Any, pairs: Any) -> None:
     for name, value in given.items():
         if not hasattr(value, "dtype") or len(value.shape) != 2:
             raise BadInput(f"{name} of type {type(value).__name__}: wanted a matrix")
-    tokens, number = embeddings.dtype, len(embeddings)
-    if not jnp.issubdtype(tokens, jnp.floating):
-        raise BadInput(f"embeddings of type {tokens}: wanted real numbers")
+    number = len(embeddings)
+    precise("embeddings", embeddings)
+    finite("embeddings", embeddings)
     if isinstance(pairs, AbstractPairs):
         return
     if pairs.dtype != jnp.bool_ or pairs.shape != (number, number):

@@ -6,13 +6,15 @@ pᵀE_s. Means over sequences use the weights of the corpus (mathematics, sectio
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..data.corpus import Corpus, labels_among
+from ..checks import BadInput, at_least, is_array, precise, shown
+from ..data.corpus import Corpus, check_corpus, labels_among, same_vocabulary
 
 # Width of the selection, in log t: midway between a token that is selected with the top
 # one (it stays within a bounded distance) and one that lost (it falls back by log t).
@@ -68,8 +70,17 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
         >>> importance(corpus).tolist()
         [0.25, -0.25, 0.0]
     """
+    check_corpus(corpus)
     labels_among(corpus.labels, (-1, 1))
     return _importance(corpus)
+
+
+def check_selected(selected: Any, corpus: Any) -> None:
+    """Refuse anything but a mask of the entries of a corpus."""
+    check_corpus(corpus)
+    shape = corpus.tokens.shape
+    if not is_array(selected, jnp.bool_) or selected.shape != shape:
+        raise BadInput(f"selected {shown(selected)}: wanted bool{list(shape)}")
 
 
 @partial(jax.jit, inline=True)
@@ -227,7 +238,6 @@ def _total(
     return corpus.scatter(per_slot)
 
 
-@partial(jax.jit, inline=True)
 def selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
@@ -257,12 +267,27 @@ def selected_tokens(
         >>> selected_tokens(jnp.array([3.0, 2.0, 2.0]), bags).tolist()
         [[True, False], [True, True]]
     """
+    check_corpus(corpus)
+    at_least("log_time", log_time, 0.0)
+    if not is_array(scores, jnp.floating, 1):
+        raise BadInput(f"scores {shown(scores)}: wanted a number for each token")
+    precise("scores", scores)
+    same_vocabulary(scores, corpus.vocabulary)
+    return _selected_tokens(scores, corpus, log_time, offsets)
+
+
+@partial(jax.jit, inline=True)
+def _selected_tokens(
+    scores: Float[Array, " vocabulary"],
+    corpus: Corpus,
+    log_time: Float[Scalar, ""] | float,
+    offsets: Float[Array, "sequences width"] | float,
+) -> Bool[Array, "sequences width"]:
     present = corpus.present
     in_bag = jnp.where(present, corpus.gather(scores) + offsets, -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
-@partial(jax.jit, inline=True)
 def competing_pairs(
     selected: Bool[Array, "sequences width"], corpus: Corpus
 ) -> Bool[Array, "vocabulary vocabulary"]:
@@ -287,6 +312,14 @@ def competing_pairs(
         >>> jnp.argwhere(competing_pairs(chosen, bags)).tolist()
         [[0, 1], [1, 2]]
     """
+    check_selected(selected, corpus)
+    return _competing_pairs(selected, corpus)
+
+
+@partial(jax.jit, inline=True)
+def _competing_pairs(
+    selected: Bool[Array, "sequences width"], corpus: Corpus
+) -> Bool[Array, "vocabulary vocabulary"]:
     rejected = corpus.present & ~selected
     rows = jnp.arange(len(corpus.labels))[:, None]
     chosen, beaten = (
@@ -400,6 +433,7 @@ def important_selected(
         >>> [share.item() for share in important_selected(chosen, bags)]
         [1.0, 0.0]
     """
+    check_selected(selected, corpus)
     positive, negative = coverage(selected, corpus)
     return positive, negative
 

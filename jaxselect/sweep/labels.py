@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..checks import BadInput
+from .. import checks
 from ..margin.certificate import CERTIFIED
 from .store import MISSING, load_all
 
@@ -73,8 +73,7 @@ def load(folder: str | Path) -> "xarray.Dataset":
         >>> found.outcome.values.tolist(), found.certified.values.tolist()
         (['', 'tied'], [False, True])
     """
-    if not isinstance(folder, str | Path):
-        raise BadInput(f"folder of type {type(folder).__name__}: wanted a path")
+    checks.folder(folder)
     found = load_all(folder)
     codes = found.attrs.get("statuses", {})
     words = {code: name.replace("_", " ").lower() for name, code in codes.items()}

@@ -34,7 +34,8 @@ try:
 except ImportError:  # JAX before 0.8
     from jax.experimental import enable_x64  # type: ignore[attr-defined, no-redef]
 
-from ..checks import BadInput, whole
+from ..checks import BadInput, of_kind, whole
+from ..checks import folder as check_folder
 from ..compilation import factorise_on_one_thread, keep_compiled_programs
 from ..files import writing
 from .batch_size import chunk_layout, compile_options_for
@@ -163,8 +164,8 @@ def run_grid(
         >>> runs.outcome.squeeze().values.tolist(), bool(runs.certified.all())
         (['selected all', 'selected all'], True)
     """
-    if not isinstance(grid, Grid):
-        raise BadInput(f"grid of type {type(grid).__name__}: wanted a Grid")
+    of_kind("grid", grid, Grid)
+    check_folder(folder)
     grid.check()
     kind = jax.default_backend()
     if workers is None:
