@@ -120,7 +120,7 @@ def reals(
     if own and beside is not None and jnp.result_type(given.dtype) != dtype:
         raise BadInput(f"{name} of type {given.dtype} beside {dtype}: wanted one type")
     with np.errstate(over="ignore"):
-        found = jnp.asarray(given, given.dtype if own else dtype)
+        found = jnp.asarray(given, jnp.result_type(given.dtype) if own else dtype)
     finite(name, found)
     return found
 
@@ -181,7 +181,7 @@ def shown(value: object) -> str:
     return f"of type {type(value).__name__}"
 
 
-def of_kind(name: str, value: object, kind: type, hint: str = "") -> None:
+def of_kind(name: str, value: object, kind: Any, hint: str = "") -> None:
     """Refuse a value of another type.
 
     Example:

@@ -339,8 +339,8 @@ def next_token(
     values, counts = jnp.asarray(found, table.dtype), np.asarray(counts, float)
     if not is_traced(table):
         alike = _alike(table)[ids]
-        silent = ~np.asarray(table).any(axis=1)[last]
-        values, counts = _merged(np.where(silent[:, None], 0, alike), counts, values)
+        asks = np.abs(np.asarray(table)).max(axis=1)[last] > 0
+        values, counts = _merged(np.where(asks[:, None], alike, 0), counts, values)
     corpus = from_bags(
         tokens,
         counts,
@@ -365,12 +365,11 @@ def _entries(
             f"values of shape {b.shape}: wanted {bags}, and an axis of two classes or "
             "more"
         )
-    if mask is None:
-        there = np.ones(bags)
-    elif isinstance(mask, jax.core.Tracer):
-        # What is neither 0 nor 1 is refused where it is known.
+    there: Any = np.ones(bags)
+    if isinstance(mask, jax.core.Tracer):
+        # What is neither 0 nor 1 is a number out of range, and so nothing is certified.
         there = jnp.where((mask == 0) | (mask == 1), mask, jnp.nan).astype(x.dtype)
-    else:
+    elif mask is not None:
         there = array("mask", mask, kinds="iufb", wanted="booleans").astype(float)
         if there.shape == bags and not np.isin(there, (0, 1)).all():
             raise BadInput("mask with other numbers than 0 and 1: wanted booleans")
@@ -383,7 +382,8 @@ def _entries(
         raise BadInput(f"mask leaves sequence {row} empty: every one needs a position")
     alike = _alike(x.reshape(-1, x.shape[2])).reshape(bags)
     if queries is not None:
-        alike = np.where(np.asarray(queries).any(axis=1)[:, None], alike, 0)
+        asks = np.abs(np.asarray(queries)).max(axis=1) > 0
+        alike = np.where(asks[:, None], alike, 0)
     return _merged(alike, there, b)
 
 

@@ -178,18 +178,28 @@ def refused(call):
     return False
 
 
-def test_what_does_not_fit_is_refused_in_one_line():
-    """In a process of its own, where nobody checks types, as a caller meets it."""
-    code = (
-        "import jax; jax.config.update('jax_enable_x64', True)\n"
-        "from tests.test_arguments import WRONG, refused\n"
-        "print([case for case, call in WRONG.items() if not refused(call)])"
-    )
+def printed(code):
+    """What a process of its own prints, where nobody checks types."""
+    code = f"import jax; jax.config.update('jax_enable_x64', True)\n{code}"
     root = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "[]", done.stderr
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_does_not_fit_is_refused_in_one_line():
+    assert not printed(
+        "from tests.test_arguments import WRONG, refused\n"
+        "print(*(case for case, call in WRONG.items() if not refused(call)))"
+    )
+
+
+def test_every_entry_point_refuses_wrong_kinds():
+    """Every fourth of the calls; `python -m tests.wrong_kinds` makes all of them."""
+    found = printed("from tests.wrong_kinds import main; main(every=4)").splitlines()
+    assert len(found) == 1 and int(found[0].split()[0]) > 400
 
 
 def test_what_fits_passes():

@@ -1,6 +1,7 @@
 """Calls of every public entry point with one argument of a wrong kind.
 
-`python -m tests.wrong_kinds` prints those that are not refused in one line.
+`JAX_ENABLE_X64=1 python -m tests.wrong_kinds` prints those that are not refused in one
+line.
 """
 
 import warnings
@@ -12,6 +13,7 @@ import numpy as np
 
 import jaxselect
 from jaxselect import BadInput
+from jaxselect.model.lists import alternating_list
 from tests.test_arguments import BAGS, KEY, PAIRS, PROBLEM, SIZES, START, bare
 
 NAN, ONES = float("nan"), np.ones
@@ -276,6 +278,21 @@ CALLS = {
             "log_time": [*NUMBER, None],
         },
     ),
+    jaxselect.list_agreement: (
+        {
+            "scores": jnp.ones(3),
+            "values": jnp.ones(3),
+            "corpus": BAGS,
+            "rule": alternating_list(2, 1),
+        },
+        {
+            "scores": POINT[len(KINDS) + 2 : -1],
+            "values": [None, 3, "x", ONES(2), ONES(3) + 1j],
+            "corpus": RECORD,
+            "rule": RECORD,
+            "log_time": [*NUMBER, None],
+        },
+    ),
     jaxselect.FlowSettings: (
         {},
         {"rtol": [*NUMBER, None], "atol": [*NUMBER, None], "max_steps": WHOLE},
@@ -328,21 +345,17 @@ def calls():
                 yield function, name, value, right | {name: value}
 
 
-def main(*names):
+def main(every=1):
+    """Print what is not refused, and the number of calls."""
     warnings.simplefilter("ignore")
-    number = 0
-    for function, name, value, arguments in calls():
-        if names and function.__name__ not in names:
-            continue
-        number += 1
+    made = list(calls())[::every]
+    for function, name, value, arguments in made:
         found = outcome(function, arguments)
         if found is not None:
-            kind = getattr(value, "dtype", None) or type(value).__name__
-            said = f"{kind} {repr(value)[:40]!r}"
-            print(f"{function.__name__}({name}={said}): {found}", flush=True)
-    print(number, "calls")
+            kind = getattr(value, "dtype", type(value).__name__)
+            print(f"{function.__name__}({name}={kind} {repr(value)[:40]!r}): {found}")
+    print(len(made), "calls")
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)
     main()

@@ -17,8 +17,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
 from .. import checks
-from ..checks import BadInput
-from ..data.corpus import Corpus, check_share, counted
+from ..checks import BadInput, is_array, shown
+from ..data.corpus import (
+    Corpus,
+    check_corpus,
+    check_share,
+    counted,
+    same_vocabulary,
+)
 from .selection import selected_tokens
 
 _Shares: TypeAlias = tuple[Float[Scalar, ""] | float, ...]
@@ -386,6 +392,11 @@ def list_agreement(
         >>> list_agreement(jnp.zeros(3), values, bags, rule).order.item()
         0.0
     """
+    check_corpus(corpus)
+    checks.of_kind("rule", rule, DecisionList)
+    if not is_array(values, jnp.floating, 1):
+        raise BadInput(f"values {shown(values)}: wanted a number for each token")
+    same_vocabulary(values, corpus.vocabulary)
     present, signs = corpus.present, rule.sign[corpus.tokens]
     last = rule.priority.max() + 1
     deciding = present & (signs != 0)

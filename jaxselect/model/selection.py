@@ -281,7 +281,7 @@ def _selected_tokens(
     scores: Float[Array, " vocabulary"],
     corpus: Corpus,
     log_time: Float[Scalar, ""] | float,
-    offsets: Float[Array, "sequences width"] | float,
+    offsets: Float[Array, "..."] | float,
 ) -> Bool[Array, "sequences width"]:
     present = corpus.present
     in_bag = jnp.where(present, corpus.gather(scores) + offsets, -jnp.inf)
