@@ -113,20 +113,22 @@ def reals(
     if len(shape) not in [each.count(",") + 1 for each in axes] or 0 in shape:
         wanted = " or ".join(f"({each})" for each in axes)
         raise BadInput(f"{name} of shape {shape}: wanted {wanted}, none of them 0")
-    own = is_array(value, jnp.floating)
-    if own:
-        precise(name, given)
-    dtype = jnp.result_type(float if beside is None else beside.dtype)
-    if own and beside is not None and jnp.result_type(given.dtype) != dtype:
-        raise BadInput(f"{name} of type {given.dtype} beside {dtype}: wanted one type")
+    dtype = jnp.result_type(float) if beside is None else beside.dtype
+    if is_array(value, jnp.floating):
+        own = precise(name, given)
+        if beside is not None and own != dtype:
+            raise BadInput(f"{name} of type {own} beside {dtype}: wanted one type")
+        dtype = own
     with np.errstate(over="ignore"):
-        found = jnp.asarray(given, jnp.result_type(given.dtype) if own else dtype)
+        found = jnp.asarray(given, dtype)
     finite(name, found)
     return found
 
 
-def precise(name: str, given: jax.Array | np.ndarray) -> None:
-    """Refuse floats but single and double; warn where JAX will make double single.
+def precise(name: str, given: jax.Array | np.ndarray) -> Any:
+    """Return the type in which JAX computes with single or double precision.
+
+    Where double becomes single, warn; refuse others.
 
     Example:
         >>> precise("features", np.ones(2, np.float16))
@@ -135,12 +137,15 @@ def precise(name: str, given: jax.Array | np.ndarray) -> None:
     """
     if given.dtype not in (np.float32, np.float64):
         raise BadInput(f"{name} of type {given.dtype}: wanted float32 or float64")
-    if jnp.result_type(given.dtype) != given.dtype:
-        warnings.warn(
-            f"{name} of type float64 is computed with in float32: call "
-            'jax.config.update("jax_enable_x64", True) first, or give float32',
-            stacklevel=4,
-        )
+    double = jnp.result_type(float)
+    if given.dtype == np.float32 or double == np.float64:
+        return given.dtype
+    warnings.warn(
+        f"{name} of type float64 is computed with in float32: call "
+        'jax.config.update("jax_enable_x64", True) first, or give float32',
+        stacklevel=4,
+    )
+    return double
 
 
 def finite(name: str, found: jax.Array | np.ndarray) -> None:

@@ -65,15 +65,15 @@ def check_problem(parameters: Any, corpus: Any) -> None:
     """
     checks.of_kind("parameters", parameters, Parameters)
     check_corpus(corpus)
+    kinds = []
     for name, *axes in (("embeddings", 2), ("query", 1), ("head", 1, 2)):
         given = getattr(parameters, name)
         if not is_array(given, jnp.floating, *axes):
             number = " or ".join(map(str, axes))
             raise BadInput(f"{name} {shown(given)}: wanted floats, {number} axes")
-        checks.precise(name, given)
+        kinds.append(checks.precise(name, given))
         checks.finite(name, given)
-    kinds = [each.dtype for each in jax.tree.leaves(parameters)]
-    if len({jnp.result_type(each) for each in kinds}) > 1:
+    if len(set(kinds)) > 1:
         said = ", ".join(map(str, kinds))
         raise BadInput(f"embeddings, query and head of types {said}: wanted one type")
     dims = {len(array) for array in (parameters.query, parameters.head)}

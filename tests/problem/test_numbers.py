@@ -181,7 +181,7 @@ def test_double_precision_that_jax_makes_single_is_said():
         )
         wide = jax.tree.map(lambda leaf: leaf.astype("float64"), start)
         attention(start, bags)
-        with pytest.warns(UserWarning, match="embeddings of type float64"):
+        with pytest.warns(UserWarning, match="of type float64 is computed"):
             attention(wide, bags)
     mixed = jax.tree.map(jnp.asarray, wide)
     for name in ("embeddings", "query", "head"):
