@@ -168,7 +168,7 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     fewer = replace(parameters, embeddings=parameters.embeddings[1:])
     classes = replace(corpus, labels=1 + corpus.labels)
     for start, bags, bounds, message in (
-        (parameters, corpus, {"until_norm": np.nan}, "until_norm nan: wanted at leas"),
+        (parameters, corpus, {"until_norm": np.nan}, "until_norm nan: wanted a number"),
         (parameters, corpus, {"until_log_time": -1.0}, "until_log_time -1: wanted at"),
         (fewer, corpus, {}, "11 tokens beside a corpus with a vocabulary"),
         (parameters, classes, {}, r"labels \[0, 2\]: wanted \[-1, 1\]"),

@@ -185,6 +185,6 @@ def test_double_precision_that_jax_makes_single_is_said():
             attention(wide, bags)
     mixed = jax.tree.map(jnp.asarray, wide)
     for name in ("embeddings", "query", "head"):
-        fields = vars(mixed) | {name: vars(start)[name]}
+        fields = vars(mixed) | {name: jnp.asarray(vars(start)[name])}
         with pytest.raises(BadInput, match="wanted one type"):
             attention(type(mixed)(**fields), bags)
