@@ -191,7 +191,9 @@ def cross_attention(
 ) -> Problem:
     """Make the problem of one query p over given features: a_{it} = x_{it}·p.
 
-    The features may come from image patches or from another encoder.
+    The features may come from image patches or from another encoder. Of positions of a
+    sequence with equal features, which keep their odds, the first stands for all: it
+    has their mean value, it is the one that is selected, and it has their weight.
 
     Source: Tarzanagh et al., Max-Margin Token Selection in Attention Mechanism, 2023.
 
@@ -239,7 +241,8 @@ def key_query(
     """Make the problem of a key-query matrix W: a_{it} = x_{it}ᵀ W z_i.
 
     θ is W, by rows vec(x_{it} z_iᵀ); `lift` makes a matrix of it. There are no more
-    coordinates than positions.
+    coordinates than positions, and one for the start. Equal features are merged as in
+    `cross_attention`.
 
     Source: Tarzanagh et al., Transformers as Support Vector Machines, 2023.
 
@@ -257,7 +260,8 @@ def key_query(
         The problem.
 
     Raises:
-        BadInput: as `cross_attention`, or queries that do not fit the features.
+        BadInput: as `cross_attention`, queries that do not fit the features, or arrays
+            too large for this machine.
 
     Example:
         >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
