@@ -114,7 +114,8 @@ def reals(
         wanted = " or ".join(f"({each})" for each in axes)
         raise BadInput(f"{name} of shape {shape}: wanted {wanted}, none of them 0")
     dtype = jnp.result_type(float) if beside is None else beside.dtype
-    if is_array(value, jnp.floating):
+    # Also of other libraries; lists have no precision.
+    if hasattr(value, "dtype") and is_array(given, jnp.floating):
         own = precise(name, given)
         if beside is not None and own != dtype:
             raise BadInput(f"{name} of type {own} beside {dtype}: wanted one type")

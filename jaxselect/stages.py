@@ -446,7 +446,7 @@ class Solved(eqx.Module):
 
     @property
     def selected(self) -> Bool[Array, "*lanes sequences width"]:
-        """The entries that keep a share of attention for ever; of equal rows the first."""
+        """The entries that keep attention for ever; of equal rows the first."""
         return self.certificate.ending.selected
 
     @property
