@@ -210,6 +210,8 @@ def folder(value: object) -> None:
     """
     if not isinstance(value, str | os.PathLike):
         raise BadInput(f"folder of type {type(value).__name__}: wanted a path")
+    if not os.fspath(value):
+        raise BadInput("folder '': wanted a path")
 
 
 def key(value: object) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ CACHE_BYTES = 3 * 2**27
 CACHED_FROM = 0.05
 """Seconds of compilation from which a program is kept; shorter ones are compiled as
 fast as they are read."""
+ENTRY = re.compile(r".+-[0-9a-f]{64}-cache", re.DOTALL)
+"""Name of a program in JAX's cache: its module, then a SHA-256 digest."""
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "tpu": {"xla_tpu_enable_deduplicated_calls": "ENABLED"}
@@ -48,6 +51,9 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
         folder: folder that holds up to 384 MiB; processes may share it. `~` is the home
             folder.
 
+    Raises:
+        BadInput: an empty name, which would be the working folder.
+
     Example:
         >>> import tempfile
         >>> keep_compiled_programs(tempfile.mkdtemp())
@@ -61,7 +67,9 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM)
     # JAX writes nothing more to a cache in which a kill left an entry without a time.
     for entry in cache.glob("*-cache"):
-        if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+        time = entry.with_name(entry.name.removesuffix("-cache") + "-atime")
+        ours = ENTRY.fullmatch(entry.name) and not entry.is_symlink()
+        if ours and entry.is_file() and not time.exists():
             entry.unlink(missing_ok=True)
 
 
@@ -69,11 +77,12 @@ def keep_compiled_programs(folder: str | Path = ".jax_cache") -> None:
 def keep_by_default() -> None:
     """Keep compiled programs in the user's cache, unless JAX keeps them elsewhere.
 
-    The environment variable `JAXSELECT_CACHE` names another folder, or is `off`.
+    The environment variable `JAXSELECT_CACHE` names another folder, or is `off`; an
+    empty one counts as unset.
     """
-    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    folder = os.environ.get("JAXSELECT_CACHE", f"{home}/jaxselect")
-    if folder != "off" and jax.config.values["jax_compilation_cache_dir"] is None:
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = os.environ.get("JAXSELECT_CACHE") or f"{home}/jaxselect"
+    if folder != "off" and not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled_programs(folder)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxselect import compilation
+from jaxselect.checks import BadInput
 from jaxselect.compilation import compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 
@@ -28,9 +29,14 @@ compiled_alone(jnp.linalg.cholesky)(jnp.eye(2))
 found = threadpoolctl.threadpool_info()
 print([one["num_threads"] for one in found if "scipy.libs" in one["filepath"]])
 """
+NAMES = ("JAXSELECT_CACHE", "JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME")
 CASES = {
     "in the user's cache": ({"XDG_CACHE_HOME": "/cache"}, "/cache/jaxselect"),
     "nowhere, if refused": ({"JAXSELECT_CACHE": "off"}, "None"),
+    "where an empty name counts as none": (
+        {"HOME": "/h", **dict.fromkeys(NAMES, "")},
+        "/h/.cache/jaxselect",
+    ),
 }
 
 
@@ -89,8 +95,7 @@ def test_the_collector_rests_while_a_program_is_traced(running, monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_programs_are_kept(case):
     given, wanted = CASES[case]
-    names = ("JAXSELECT_CACHE", "JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME")
-    bare = {name: value for name, value in os.environ.items() if name not in names}
+    bare = {name: value for name, value in os.environ.items() if name not in NAMES}
     command = [sys.executable, "-c", KEPT]
     found = subprocess.run(
         command, env=bare | given, capture_output=True, text=True, check=True
@@ -98,10 +103,37 @@ def test_programs_are_kept(case):
     assert found.stdout.strip() == wanted
 
 
-def test_entries_that_a_kill_left_without_a_time_are_removed(tmp_path, monkeypatch):
+def test_only_programs_that_a_kill_left_without_a_time_are_removed(
+    tmp_path, monkeypatch
+):
+    """Whatever else ends in -cache is a person's: a file, a link, a folder."""
     monkeypatch.setattr(jax.config, "update", lambda name, value: None)
-    for name in ("whole-cache", "whole-atime", "half-cache"):
+    whole, half, link, folder = (f"jit_f-{digit * 64}" for digit in "0123")
+    others = ("important-cache", f"jit_f-{'4' * 63}-cache", f"jit_f-{'x' * 64}-cache")
+    for name in (*others, f"{whole}-cache", f"{whole}-atime", f"{half}-cache"):
         (tmp_path / name).touch()
+    (tmp_path / f"{link}-cache").symlink_to(tmp_path / "important-cache")
+    (tmp_path / f"{folder}-cache").mkdir()
+    before = {*tmp_path.iterdir()}
     keep_compiled_programs.__wrapped__(tmp_path)
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["whole-atime", "whole-cache"]
+    assert before - {*tmp_path.iterdir()} == {tmp_path / f"{half}-cache"}
+
+
+def test_names_of_programs_are_those_that_jax_gives(tmp_path):
+    keep = f"""
+import jax, jax.numpy as jnp
+from jaxselect import compilation
+compilation.CACHED_FROM = 0.0
+compilation.keep_compiled_programs({str(tmp_path)!r})
+jax.jit(jnp.sin)(1.0)
+"""
+    names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    bare = {name: value for name, value in os.environ.items() if name not in names}
+    subprocess.run([sys.executable, "-c", keep], env=bare, check=True)
+    kept = [path.name for path in tmp_path.glob("*-cache")]
+    assert kept and all(map(compilation.ENTRY.fullmatch, kept))
+
+
+def test_a_cache_without_a_name_is_not_the_working_folder():
+    with pytest.raises(BadInput, match="folder ''"):
+        keep_compiled_programs("")
