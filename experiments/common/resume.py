@@ -43,7 +43,7 @@ def run_resumable(
     kept = {name: kept[name] for name in kept if name not in left_out}
     with writing(folder):
         prepare(folder, {"axes": {}, **about, **kept})
-        here = partial(work, folder, finished(folder)[0])
+        here = partial(work, folder, finished(folder))
         return _side_by_side(here, pieces, settings.workers, what)
 
 

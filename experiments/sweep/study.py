@@ -34,7 +34,7 @@ from jaxselect.sweep.batch_size import chunk_layout, few_runs, sizes
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.launch import Done, local, over_ray
 from jaxselect.sweep.run import plan
-from jaxselect.sweep.store import finished, load_all
+from jaxselect.sweep.store import clear, finished, load_all
 
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
@@ -75,13 +75,9 @@ def sweep(settings: Settings) -> dict:
     chunks = plan(grid, chunk_size)
     with writing(folder), _stopping() as stop:
         if not settings.resume:
-            old = (folder / "chunks").glob("[0-9]*.npy")
-            for path in (folder / "settings.json", *old):
-                path.unlink(missing_ok=True)
+            clear(folder)
         job = ConfiguredJob(grid, chunk_size, vmapped, folder)
-        pending, damaged = job.begin(kind, alone=settings.launcher == "local")
-        if damaged:
-            say(f"{len(damaged)} damaged chunks found and removed: {damaged}")
+        pending = job.begin(kind, alone=settings.launcher == "local")
         if there := len(chunks) - len(pending):
             say(f"{there} of {len(chunks)} chunks are there already")
         if settings.launcher == "ray":
@@ -98,7 +94,7 @@ def sweep(settings: Settings) -> dict:
             say("nothing finished is lost; the same command goes on, once it can write")
             raise
         seconds = time.perf_counter() - begin
-        left = len(chunks) - len(finished(folder)[0])
+        left = len(chunks) - len(finished(folder))
     if stop.is_set() and left:
         say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
         raise KeyboardInterrupt

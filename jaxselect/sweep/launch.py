@@ -69,7 +69,7 @@ class Job:
     vmapped: bool
     folder: Path
 
-    def begin(self, kind: str, alone: bool = True) -> tuple[list[int], list[int]]:
+    def begin(self, kind: str, alone: bool = True) -> list[int]:
         """Make the folder ready.
 
         Args:
@@ -77,18 +77,20 @@ class Job:
             alone: nobody else writes there now.
 
         Returns:
-            Chunks to run, and those found damaged, which are removed.
+            Chunks to run.
 
         Raises:
             BadInput: the folder holds results of other settings.
         """
-        cut = (self.chunk_size, self.vmapped)
-        prepare(self.folder, description(self.grid, *cut, kind))
+        prepare(self.folder, self.described(kind))
         if alone:
             tidy(self.folder)
-        lanes = [chunk.lanes for chunk in plan(self.grid, self.chunk_size)]
-        whole, damaged = finished(self.folder, lanes)
-        return [index for index in range(len(lanes)) if index not in whole], damaged
+        number, whole = len(plan(self.grid, self.chunk_size)), finished(self.folder)
+        return [index for index in range(number) if index not in whole]
+
+    def described(self, kind: str) -> dict[str, Any]:
+        """What results depend on, as this process has it."""
+        return description(self.grid, self.chunk_size, self.vmapped, kind)
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk in this process and write it."""
@@ -176,7 +178,7 @@ def run_grid(
     factorise_on_one_thread()
     job = Job(grid, chunk_size, vmapped, Path(folder).absolute())
     with writing(job.folder):
-        pending, _ = job.begin(kind)
+        pending = job.begin(kind)
         lanes = [len(chunk.lanes) for chunk in plan(grid, chunk_size)]
         there = grid.size - sum(lanes[index] for index in pending)
         for done in local(job, pending, threading.Event(), kind, workers):
@@ -312,7 +314,7 @@ def _processes(
                 yield from _fed(pool, partial(_run, job), left, stop, workers, shapes)
             return
         except BrokenProcessPool:
-            whole, _ = finished(job.folder)
+            whole = finished(job.folder)
             left = [index for index in left if index not in whole]
             _LOG.warning("a worker died; %d chunks to go, with new workers", len(left))
     raise BadInput(

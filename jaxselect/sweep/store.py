@@ -1,14 +1,16 @@
 """Storage of a sweep: one file per chunk of lanes, opened as labelled arrays.
 
-A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one
-row per lane, followed by a checksum. A chunk is written under another name and then
-renamed, so a file is always complete. `load("results/default")` opens a folder.
+A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one row per lane,
+each followed by a digest of the settings, the chunk's number and the table. A chunk is
+written under another name and then renamed, so a file is always complete; a file with
+another digest is not a chunk of its folder. `load("results/default")` opens a folder.
 """
 
+import hashlib
 import io
 import json
-import zlib
-from collections.abc import Sequence
+import logging
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 
 MISSING = -1
 """Status of a lane that no finished chunk holds."""
+DIGEST = hashlib.sha256().digest_size
+"""Bytes at the end of a chunk that say what it is of."""
+_LOG = logging.getLogger(__name__)
 
 
 class DamagedChunk(BadInput):
-    """A chunk file that is cut short or altered."""
+    """A file in the place of a chunk that is not what was written there."""
 
 
 def prepare(folder: Path, description: dict[str, Any]) -> None:
@@ -36,28 +41,48 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
         description: JSON-able; all of it must agree for results to be mixed.
 
     Raises:
-        BadInput: the folder holds results of other settings; names each difference.
+        BadInput: the folder holds results of other settings, or chunks of which no
+            settings say what they are of.
         OSError: the folder cannot be made or written.
     """
-    wanted = json.loads(json.dumps(description))
     (folder / "chunks").mkdir(parents=True, exist_ok=True)
     path = folder / "settings.json"
     if path.exists():
-        found = read_description(folder)
-        differing = differences(found, wanted)
-        # Lanes are counted along the axes in their order.
-        here, there = (list(each.get("axes", {})) for each in (found, wanted))
-        if differing := differing or differences(here, there, "order of axes"):
-            raise BadInput(
-                f"{folder} holds results of other settings "
-                f"({'; '.join(differing[:4])}): choose another folder, or the settings "
-                "it was started with"
-            )
+        return require_same(folder, description)
+    if any(path.is_file() for path in _chunks(folder).values()):
+        raise BadInput(
+            f"{folder} holds chunks, but no settings.json that says what they are of: "
+            "restore it, choose another folder, or remove these chunks"
+        )
     # The order of the axes is that of the lanes: keys stay as they are.
-    text = json.dumps(wanted, indent=2, allow_nan=False) + "\n"
-    if not path.exists():
-        with replacing(path) as aside:
-            aside.write_text(text)
+    text = json.dumps(description, indent=2, allow_nan=False) + "\n"
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def require_same(folder: Path, description: dict[str, Any]) -> None:
+    """Refuse a folder of other settings.
+
+    Raises:
+        BadInput: names the first differences.
+    """
+    found, wanted = read_description(folder), json.loads(json.dumps(description))
+    differing = differences(found, wanted)
+    # Lanes are counted along the axes in their order.
+    here, there = (list(each.get("axes", {})) for each in (found, wanted))
+    if differing := differing or differences(here, there, "order of axes"):
+        raise BadInput(
+            f"{folder} holds results of other settings ({'; '.join(differing[:4])}): "
+            "choose another folder, or the settings it was started with"
+        )
+
+
+def clear(folder: Path) -> None:
+    """Remove all chunks, then their settings: a kill leaves no chunk without them."""
+    for path in _chunks(folder).values():
+        if path.is_file():
+            path.unlink()
+    (folder / "settings.json").unlink(missing_ok=True)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -126,63 +151,67 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
     np.save(buffer, rows, allow_pickle=False)
     body = buffer.getvalue()
     with replacing(_chunk(folder, index)) as aside:
-        aside.write_bytes(body + zlib.crc32(body).to_bytes(4, "little"))
+        aside.write_bytes(body + _digest(_settings(folder), index, body))
 
 
 def read_chunk(folder: Path, index: int) -> np.ndarray:
     """Read the rows of one chunk back.
 
     Raises:
-        DamagedChunk: the file is not what was written.
-        FileNotFoundError: it was never written.
+        DamagedChunk: it is not there, or not what was written.
     """
-    data = regular(_chunk(folder, index)).read_bytes()
-    body, checksum = data[:-4], data[-4:]
-    if zlib.crc32(body).to_bytes(4, "little") != checksum:
-        raise DamagedChunk(f"{_chunk(folder, index)} is damaged")
+    return _rows(_chunk(folder, index), index, _settings(folder))
+
+
+def _rows(path: Path, index: int, settings: str) -> np.ndarray:
+    data = path.read_bytes() if path.is_file() else b""
+    body, digest = data[:-DIGEST], data[-DIGEST:]
+    if _digest(settings, index, body) != digest:
+        raise DamagedChunk(
+            f"{path} is damaged, or of other settings: give the command again, which "
+            "sets it aside and runs what it should hold"
+        )
     return np.load(io.BytesIO(body), allow_pickle=False)
 
 
-def finished(
-    folder: Path, lanes: Sequence[np.ndarray] | None = None
-) -> tuple[set[int], list[int]]:
-    """List complete chunks, and damaged ones, which are removed.
+def _digest(settings: str, index: int, body: bytes) -> bytes:
+    return hashlib.sha256(f"{settings}{index}\n".encode() + body).digest()
+
+
+def _settings(folder: Path) -> str:
+    """What a folder's chunks are of, however its file is laid out."""
+    return json.dumps(read_description(folder))
+
+
+def finished(folder: Path) -> set[int]:
+    """List the whole chunks of a folder, and name whatever else is among them.
+
+    What has a chunk's name and is not one gets another name, so that it can be run.
 
     Args:
         folder: a folder made by `prepare`.
-        lanes: of every chunk; one that holds other lanes counts as damaged. Not looked
-            at by default.
-
-    Returns:
-        Numbers of whole chunks; numbers of removed ones.
-
-    Example:
-        >>> finished(Path("no/such/folder"))
-        (set(), [])
     """
-    whole, damaged = set(), []
-    for path in sorted((folder / "chunks").glob("[0-9]*.npy")):
-        index = int(path.stem)
-        if _holds(folder, index, lanes):
-            whole.add(index)
-        else:
-            path.unlink()
-            damaged.append(index)
-    return whole, damaged
-
-
-def _holds(folder: Path, index: int, lanes: Sequence[np.ndarray] | None) -> bool:
-    """Whether a chunk is complete and holds the planned lanes."""
-    try:
-        held = read_chunk(folder, index)["lane"]
-    except DamagedChunk:
-        return False
-    return lanes is None or (index < len(lanes) and np.array_equal(held, lanes[index]))
+    whole, settings = {}, _settings(folder)
+    for index, path in _chunks(folder).items():
+        try:
+            _rows(path, index, settings)
+            whole[index] = path
+        except DamagedChunk:
+            path.rename(f"{path}.{time.time_ns()}.aside")
+    there = {*(folder / "chunks").glob("[!.]*")}
+    if others := sorted(path.name for path in there.difference(whole.values())):
+        _LOG.warning(
+            "%r holds %d files that are no chunks of this sweep, and stay: %s",
+            str(folder / "chunks"),
+            len(others),
+            ", ".join(map(repr, others[:4])) + ", …" * (len(others) > 4),
+        )
+    return set(whole)
 
 
 def tidy(folder: Path) -> None:
     """Remove temporary files of killed writers, while nobody writes."""
-    for path in (folder / "chunks").glob(".*.npy"):
+    for path in (*folder.glob(".settings.*"), *(folder / "chunks").glob(".*.npy")):
         path.unlink(missing_ok=True)
 
 
@@ -198,7 +227,7 @@ def load_all(folder: str | Path) -> "xarray.Dataset":
         missing; `attrs` holds the description, among it the names of the statuses.
 
     Raises:
-        BadInput: the folder holds no results, a damaged chunk, or one chunk twice.
+        BadInput: the folder holds no results, or a damaged chunk.
     """
     # A program that only writes saves a third of a second of loading.
     import xarray
@@ -211,20 +240,12 @@ def load_all(folder: str | Path) -> "xarray.Dataset":
     ):
         raise BadInput(f"{folder}/settings.json names no axes: it is of no sweep")
     shape = tuple(len(values) for values in axes.values())
-    indices = sorted(int(path.stem) for path in (folder / "chunks").glob("[0-9]*.npy"))
-    tables = [read_chunk(folder, index) for index in indices]
+    settings, chunks = json.dumps(description), _chunks(folder)
+    indices = sorted(chunks)
+    tables = [_rows(chunks[index], index, settings) for index in indices]
     rows = np.concatenate(tables) if tables else np.zeros(0, [("lane", int)])
     columns = {name: rows[name] for name in rows.dtype.names or ()}
     columns["file"] = np.repeat(indices, [len(table) for table in tables]).astype(int)
-    if len(rows) and int(np.prod(shape)) <= rows["lane"].max():
-        raise DamagedChunk(f"{folder} holds runs that its settings.json does not name")
-    lanes, first = np.unique(rows["lane"], return_index=True)
-    if len(lanes) < len(rows):
-        again = int(columns["file"][np.setdiff1d(np.arange(len(rows)), first)[0]])
-        raise DamagedChunk(
-            f"{_chunk(folder, again)} holds runs that another chunk holds too: give "
-            "the sweep's command again, and it runs what is lost"
-        )
     variables = {}
     for name, column in columns.items():
         if name == "lane":
@@ -239,3 +260,12 @@ def load_all(folder: str | Path) -> "xarray.Dataset":
 
 def _chunk(folder: Path, index: int) -> Path:
     return folder / "chunks" / f"{index:05d}.npy"
+
+
+def _chunks(folder: Path) -> dict[int, Path]:
+    """Whatever has exactly the name of a chunk, by its number."""
+    found = {}
+    for path in (folder / "chunks").glob("*.npy"):
+        if path.stem.isdecimal() and path == _chunk(folder, int(path.stem)):
+            found[int(path.stem)] = path
+    return found

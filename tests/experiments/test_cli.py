@@ -186,7 +186,7 @@ def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
     assert_same(whole, tmp_path)
 
 
-def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
+def test_damaged_chunks_are_recomputed(whole, tmp_path, caplog):
     """One is cut short, another holds what a third should."""
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
@@ -194,8 +194,21 @@ def test_damaged_chunks_are_recomputed(whole, tmp_path, capsys):
     first.write_bytes(zeroth.read_bytes())
     third.write_bytes(third.read_bytes()[:-30])
     assert sweep_here(folder, *SMALL) == 0
-    assert "2 damaged chunks found and removed: [1, 3]" in capsys.readouterr().err
+    assert "holds 2 files that are no chunks of this sweep" in caplog.text
     assert_same(whole, folder)
+
+
+def test_chunks_of_other_seeds_are_not_taken_for_those_asked(whole, tmp_path, capsys):
+    """What a kill of a sweep that began afresh once left: chunks, and no settings."""
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    (folder / "settings.json").unlink()
+    before = stamps(folder)
+    assert sweep_here(folder, *SMALL, "--seed", 5, 6, 7) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        "settings.json that says what they are of" in line and stamps(folder) == before
+    )
 
 
 def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):

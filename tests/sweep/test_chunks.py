@@ -157,7 +157,7 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
     store.prepare(stopped, describe(SEVEN))
     with pytest.raises(KeyboardInterrupt):
         run_and_write(SEVEN, 0, stopped, **settings, programs=two_stages(stop))
-    assert store.finished(stopped) == (set(), [])
+    assert store.finished(stopped) == set()
     settings["programs"] = two_stages(lambda seeds: None)
     for folder in (whole, stopped):
         store.prepare(folder, describe(SEVEN))
@@ -306,12 +306,12 @@ def test_a_chunk_that_fails_is_an_error_of_the_sweep():
 def test_a_job_begins_with_what_is_not_there_as_planned(tmp_path):
     """Files of killed writers go only where nobody else writes."""
     job = launch.Job(SEVEN, 4, False, tmp_path)
-    assert job.begin("cpu") == ([0, 1], [])
-    store.write_chunk(tmp_path, 1, sweep_module.table(np.array([0]), {}))
+    assert job.begin("cpu") == [0, 1]
+    (tmp_path / "chunks" / "00001.npy").write_bytes(b"no chunk")
     half = tmp_path / "chunks" / ".00000.7.npy"
     half.write_bytes(b"half")
-    assert job.begin("cpu", alone=False) == ([0, 1], [1]) and half.exists()
-    assert job.begin("cpu") == ([0, 1], []) and not half.exists()
+    assert job.begin("cpu", alone=False) == [0, 1] and half.exists()
+    assert job.begin("cpu") == [0, 1] and not half.exists()
 
 
 def test_stopping_waits_only_for_what_flies():

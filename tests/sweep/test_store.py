@@ -1,5 +1,8 @@
 """Results on disk: whole or not there, never mixed, opened as labelled arrays."""
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -49,41 +52,98 @@ def test_missing_lanes_say_so(folder):
     assert np.isnan(results.x).sum() == 5
 
 
-@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty"])
-def test_damaged_chunks_are_found_and_removed(folder, damage):
+def other_settings(folder):
+    """The same chunk of a folder whose axes have other values."""
+    beside = folder / "beside"
+    axes = DESCRIPTION["axes"] | {"seed": [5, 6]}
+    store.prepare(beside, DESCRIPTION | {"axes": axes})
+    store.write_chunk(beside, 1, rows(1))
+    return (beside / "chunks" / "00001.npy").read_bytes()
+
+
+def with_sum(folder):
+    """Other rows, with a sum of their own."""
+    body = (folder / "chunks" / "00000.npy").read_bytes()[: -store.DIGEST]
+    return body + hashlib.sha256(body).digest()
+
+
+DAMAGE = {
+    "cut short": lambda data, folder: data[:-9],
+    "one bit": lambda data, folder: data[:40] + bytes([data[40] ^ 1]) + data[41:],
+    "empty": lambda data, folder: b"",
+    "of another number": lambda data, folder: folder.joinpath(
+        "chunks", "00002.npy"
+    ).read_bytes(),
+    "of other settings": lambda data, folder: other_settings(folder),
+    "a sum of its own": lambda data, folder: with_sum(folder),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_no_chunk_is_set_aside_and_run_again(folder, damage, caplog):
     for index in range(3):
         store.write_chunk(folder, index, rows(index))
     path = folder / "chunks" / "00001.npy"
-    data = bytearray(path.read_bytes())
-    if damage == "one bit":
-        data[-20] ^= 1
-    path.write_bytes({"cut short": data[:-9], "empty": b""}.get(damage, data))
+    whole = path.read_bytes()
+    damaged = DAMAGE[damage](whole, folder)
+    path.write_bytes(damaged)
     with pytest.raises(store.DamagedChunk, match=r"00001\.npy is damaged"):
         store.load_all(folder)
-    assert store.finished(folder) == ({0, 2}, [1])
-    assert store.finished(folder) == ({0, 2}, [])
-
-
-def test_a_chunk_with_other_lanes_than_planned_is_damaged(folder):
-    """Contents of another chunk, a part of its own contents, or a chunk too many."""
-    planned = [np.array([0, 3]), np.array([1, 4]), np.array([5])]
-    for index, lanes in enumerate([[0, 3], [0, 3], [5], [2]]):
-        store.write_chunk(folder, index, rows(*lanes))
-    assert store.finished(folder) == ({0, 1, 2, 3}, [])
-    assert store.finished(folder, planned) == ({0, 2}, [1, 3])
+    assert store.finished(folder) == {0, 2}
+    (aside,) = (folder / "chunks").glob("*.aside")
+    assert aside.read_bytes() == damaged and aside.name in caplog.text
     store.write_chunk(folder, 1, rows(1))
-    assert store.finished(folder, planned) == ({0, 2}, [1])
+    assert store.finished(folder) == {0, 1, 2} and path.read_bytes() == whole
 
 
-def test_lanes_of_no_grid_or_of_two_chunks_are_refused(folder):
-    """The grid has six, from 0."""
-    store.write_chunk(folder, 0, rows(0, 5))
-    store.write_chunk(folder, 1, rows(6))
-    with pytest.raises(store.DamagedChunk, match="runs that its settings"):
-        store.load_all(folder)
-    store.write_chunk(folder, 1, rows(3, 5))
-    with pytest.raises(store.DamagedChunk, match=r"00001\.npy holds runs that another"):
-        store.load_all(folder)
+def test_names_that_are_no_chunks_are_told_and_left(folder, caplog):
+    """Copies of a synchronised folder, links that lead nowhere, folders."""
+    store.write_chunk(folder, 0, rows(0, 1))
+    chunks = folder / "chunks"
+    names = ("00000 (1).npy", "0.npy", "00000.npy~", "٠٠٠٠٢.npy", "notes.txt")
+    for name in names:
+        (chunks / name).write_bytes((chunks / "00000.npy").read_bytes())
+    (chunks / "00001.npy").symlink_to("nowhere")
+    (chunks / "00002.npy").mkdir()
+    (chunks / "00002.npy" / "kept").touch()
+    before = len([*chunks.iterdir()])
+    assert store.finished(folder) == {0}
+    assert all((chunks / name).exists() for name in names)
+    assert len([*chunks.iterdir()]) == before
+    assert [*chunks.glob("00002.npy.*/kept")] and "holds 7 files" in caplog.text
+    for index in (1, 2):
+        store.write_chunk(folder, index, rows(1 + index))
+    assert store.finished(folder) == {0, 1, 2}
+    assert (store.load_all(folder).status == store.MISSING).sum() == 2
+
+
+def test_chunks_without_settings_are_of_nobody(folder):
+    """They are neither taken for what is asked now, nor run over."""
+    store.write_chunk(folder, 0, rows(0, 1))
+    (folder / "settings.json").unlink()
+    for description in (DESCRIPTION, DESCRIPTION | {"statuses": {}}):
+        with pytest.raises(BadInput, match="that says what they are"):
+            store.prepare(folder, description)
+    store.clear(folder)
+    store.prepare(folder, DESCRIPTION)
+    assert store.finished(folder) == set()
+
+
+def test_a_kill_while_a_folder_is_cleared_leaves_the_settings(folder, monkeypatch):
+    for index in range(3):
+        store.write_chunk(folder, index, rows(index))
+    unlink, removed = Path.unlink, []
+
+    def killed(path, missing_ok=False):
+        if len(removed) == 2:
+            raise KeyboardInterrupt
+        removed.append(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.clear(folder)
+    assert len(store.finished(folder)) == 1
 
 
 @pytest.mark.parametrize("text", ['{"axes"', "[1]"])
