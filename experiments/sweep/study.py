@@ -5,6 +5,7 @@ Results go to a folder chunk by chunk; the same command goes on where it was sto
 """
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -34,7 +35,7 @@ from jaxselect.sweep.batch_size import chunk_layout, few_runs, sizes
 from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.launch import Done, local, over_ray
 from jaxselect.sweep.run import plan
-from jaxselect.sweep.store import clear, finished, load_all
+from jaxselect.sweep.store import clear, load_all
 
 ALONE = 64
 """Runs up to which one process is done before a second one is ready."""
@@ -94,9 +95,9 @@ def sweep(settings: Settings) -> dict:
             say("nothing finished is lost; the same command goes on, once it can write")
             raise
         seconds = time.perf_counter() - begin
-        left = len(chunks) - len(finished(folder))
-    if stop.is_set() and left:
-        say(f"{left} of {len(chunks)} chunks to go; the same command goes on from here")
+    if ran < lanes:
+        left = f"{lanes - ran} of {grid.size} runs to go"
+        say(f"{left}; the same command goes on from here")
         raise KeyboardInterrupt
     summary = summarise(load_all(folder))
     summary |= {"folder": str(folder), "runs_now": ran, "seconds_now": seconds}
@@ -129,24 +130,38 @@ def _require_memory(grid: Grid) -> None:
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into a request; the second ends at once."""
+    """Turn the first Ctrl-C or SIGTERM into a request; the second ends at once.
+
+    A thread listens: the main one may be within a program of JAX for a minute.
+    """
     stop = threading.Event()
 
-    def ask(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("finishing the chunks in flight; Ctrl-C again to drop them")
+    def listen(heard: int) -> None:
+        while number := os.read(heard, 1):
+            if number[0] in STOPPING and stop.is_set():
+                Console(stderr=True).show_cursor()
+                say("dropped; what was finished is on disk")
+                os._exit(130)
+            elif number[0] in STOPPING:
+                stop.set()
+                say("finishing the chunks in flight; Ctrl-C again to drop them")
+        os.close(heard)
 
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {name: signal.signal(name, ask) for name in STOPPING}
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+    threading.Thread(target=listen, args=(heard,), daemon=True).start()
+    before = {name: signal.signal(name, lambda *_: None) for name in STOPPING}
+    told = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     try:
         yield stop
     finally:
+        signal.set_wakeup_fd(told)
         for name, handler in before.items():
             signal.signal(name, handler)
+        os.close(tell)
 
 
 def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:

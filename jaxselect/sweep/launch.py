@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -24,6 +23,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -301,38 +301,43 @@ def _processes(
     job: Job, pending: list[int], stop: threading.Event, workers: int
 ) -> Iterator[Done]:
     """Run chunks in worker processes; chunks of a process that dies are run again."""
-    left, shapes = pending, None
+    left, shapes = list(pending), None
     cache = jax.config.values["jax_compilation_cache_dir"]
     if cache:
         # One worker compiles a program, and the others read it from the cache.
         shapes = [chunk.shape for chunk in plan(job.grid, job.chunk_size)]
     context = multiprocessing.get_context("spawn")
     for _ in range(3):
-        pool = ProcessPoolExecutor(workers, context, _start, (os.getpid(), cache))
+        parent, lifeline = context.Pipe(duplex=False)
+        pool = ProcessPoolExecutor(workers, context, _start, (parent, cache))
+        run = partial(_run, job)
         try:
-            with pool:
-                yield from _fed(pool, partial(_run, job), left, stop, workers, shapes)
+            for done in _fed(pool, run, list(left), stop, workers, shapes):
+                left.remove(done["index"])
+                yield done
+            pool.shutdown()
             return
         except BrokenProcessPool:
-            whole = finished(job.folder)
-            left = [index for index in left if index not in whole]
             _LOG.warning("a worker died; %d chunks to go, with new workers", len(left))
+        finally:
+            # Ends what still works, and is dropped: a chunk may take a minute.
+            lifeline.close()
+            pool.shutdown()
     raise BadInput(
         "workers keep dying: out of memory (use fewer workers), or a script that does "
         'not begin its work under `if __name__ == "__main__"`'
     )
 
 
-def _start(parent: int, cache: str | None) -> None:
-    """Set up a worker: ignore Ctrl-C and SIGTERM, and end with the parent."""
+def _start(parent: Connection, cache: str | None) -> None:
+    """Set up a worker: ignore Ctrl-C and SIGTERM, and end when the parent does."""
     if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         keep_compiled_programs(cache)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
+        parent.poll(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,5 +1,6 @@
 """The command line as a person meets it: processes, exit codes, plain mistakes."""
 
+import contextlib
 import json
 import os
 import random
@@ -209,6 +210,43 @@ def test_chunks_of_other_seeds_are_not_taken_for_those_asked(whole, tmp_path, ca
     assert (
         "settings.json that says what they are of" in line and stamps(folder) == before
     )
+
+
+ENDLESS = """
+from experiments.common.console import command
+from experiments.sweep import study
+from experiments.sweep.settings import PRESETS
+from tests.experiments.endless import EndlessJob
+study.ConfiguredJob = EndlessJob
+command(study.sweep, PRESETS)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_drops_the_chunks_in_flight(tmp_path, workers, kind):
+    """Also while the main thread is within a program of JAX, which never ends here."""
+    words = [*SMALL, "--out", tmp_path, "--workers", workers]
+    command = [sys.executable, "-c", ENDLESS, *map(str, words)]
+    begun = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    with begun as process, contextlib.ExitStack() as last:
+        last.callback(process.kill)
+        while not (running := list(tmp_path.glob("running.*"))):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(kind)
+        while "Ctrl-C again" not in (line := process.stderr.readline()):
+            assert line
+        assert process.poll() is None
+        process.send_signal(kind)
+        assert process.wait(timeout=20) == 130
+        assert "Traceback" not in process.stderr.read()
+    deadline = time.monotonic() + 20
+    while any(is_worker(path.suffix.removeprefix(".")) for path in running):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not stamps(tmp_path)
 
 
 def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
