@@ -1,14 +1,21 @@
 """Description of a sweep: its grid, chunks, package versions and source files."""
 
 import ast
+import contextlib
 import hashlib
+import inspect
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec, resolve_name
+from importlib.util import decode_source, find_spec, resolve_name
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
+from ..checks import BadInput
 from ..margin.certificate import TrialStatus
 from .grid import Grid
 
@@ -26,7 +33,8 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
         kind: kind of device: `cpu`, `gpu` or `tpu`.
 
     Raises:
-        BadInput: a function of the grid that no other process can import.
+        BadInput: a function of the grid that no other process can import, or a file
+            that was edited after this process imported it.
     """
     modules = "jaxselect.sweep.run", *modules_outside_library(grid)
     return {
@@ -69,10 +77,77 @@ def sources(*modules: str) -> dict[str, str]:
         name = ahead.pop()
         source = None if name in known else _source(name)
         if source is not None:
-            known[name] = source.read_text()
+            known[name] = _as_imported(name, source)
             package = name if source.stem == "__init__" else name.rpartition(".")[0]
             ahead += _imports(known[name], package)
     return known
+
+
+_READ: dict[str, tuple[ModuleSpec, str]] = {}
+"""Sources of imported modules as first read, each with the spec of that import."""
+
+
+def _as_imported(name: str, source: Path) -> str:
+    """Read a source, if it is what this process imported.
+
+    Raises:
+        BadInput: it was edited since it was first read, or, as far as the functions and
+            constants of the module show, between its import and that.
+    """
+    text = decode_source(source.read_bytes())
+    module = sys.modules.get(name)
+    imported = getattr(module, "__spec__", None)
+    if module is None or imported is None:
+        return text
+    spec, first = _READ.get(name, (None, ""))
+    if spec is not imported and _defines(imported, text, module):  # New by a reload.
+        spec, first = _READ[name] = imported, text
+    if spec is not imported or text != first:
+        raise BadInput(
+            f"{source} was edited after it was imported, so it is not what would run: "
+            "restart Python"
+        )
+    return text
+
+
+def _defines(spec: ModuleSpec, text: str, module: ModuleType) -> bool:
+    """Whether a file defines the functions and constants of a module."""
+    get_code = getattr(spec.loader, "get_code", None)
+    if get_code is None:
+        return True
+    try:
+        ahead, constants = [get_code(spec.name)], dict(_constants(text))
+    except SyntaxError:
+        return False
+    there = set()
+    while ahead:
+        there.add(code := ahead.pop())
+        ahead += [part for part in code.co_consts if isinstance(part, CodeType)]
+    held = vars(module)
+    values = list(held.values())
+    values += [
+        one for kind in values if isinstance(kind, type) for one in vars(kind).values()
+    ]
+    functions = [inspect.unwrap(one) for one in values if callable(one)]
+    codes = [one.__code__ for one in functions if isinstance(one, FunctionType)]
+    return there.issuperset(
+        one for one in codes if one.co_filename == spec.origin
+    ) and all(repr(held.get(name)) == repr(one) for name, one in constants.items())
+
+
+def _constants(text: str) -> Iterator[tuple[str, Any]]:
+    """Literals at the top of a module that can only change by its text, by name."""
+    tree = ast.parse(text)
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = Counter(one.id for one in names if isinstance(one.ctx, ast.Store))
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and bound[target.id] == 1 and node.value:
+                with contextlib.suppress(ValueError, TypeError):
+                    value = ast.literal_eval(node.value)
+                    hash(value)  # What is changed in place tells nothing.
+                    yield target.id, value
 
 
 def _source(name: str) -> Path | None:

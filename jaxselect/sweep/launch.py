@@ -43,7 +43,7 @@ from .description import description
 from .grid import NUMBERS, Grid, Shape
 from .labels import load
 from .run import plan, program, run_and_write
-from .store import finished, prepare, tidy
+from .store import finished, prepare, require_same, tidy
 
 if TYPE_CHECKING:
     import xarray
@@ -80,7 +80,8 @@ class Job:
             Chunks to run.
 
         Raises:
-            BadInput: the folder holds results of other settings.
+            BadInput: the folder holds results of other settings, or the code on disk is
+                not that of this process.
         """
         prepare(self.folder, self.described(kind))
         if alone:
@@ -155,7 +156,8 @@ def run_grid(
 
     Raises:
         BadInput: a grid that no trial fits, functions that other processes cannot
-            import, a folder of other results or in use, or workers that keep dying.
+            import or whose file was edited since its import, a folder of other results
+            or in use, or workers that keep dying.
         OSError: the folder cannot be written.
 
     Example:
@@ -294,7 +296,14 @@ def over_ray(
 
 
 def _run(job: Job, index: int) -> Done:
+    _require_same_code(job)
     return job.run(index)
+
+
+@functools.cache
+def _require_same_code(job: Job) -> None:
+    """Refuse a worker that imported other code than the sweep began with."""
+    require_same(job.folder, job.described(jax.default_backend()))
 
 
 def _processes(

@@ -1,7 +1,9 @@
 """A family, and a way to embed, from outside the package: names, flags, programs."""
 
 import dataclasses
+import importlib
 import sys
+import threading
 from functools import partial
 
 import numpy as np
@@ -14,9 +16,8 @@ from experiments.sweep.settings import PRESETS
 from jaxselect.checks import BadInput
 from jaxselect.data.synthetic import independent_tokens
 from jaxselect.model.step import embedding_step, embedding_steps
-from jaxselect.sweep import description
+from jaxselect.sweep import description, launch
 from jaxselect.sweep.grid import Grid, importable, label, located
-from jaxselect.sweep.store import differences
 from tests.variants.noisy_labels import noisy_labels
 
 NAME = "tests.variants.noisy_labels:noisy_labels"
@@ -56,14 +57,76 @@ def test_flags_are_those_of_the_functions():
         read(["--noise", "0.1"])
 
 
-def test_another_source_of_a_family_is_another_code(monkeypatch):
-    usual, known = description.description(GRID, 8, False, "cpu"), description._source
-    edited = {"tests.variants.noisy_labels": known("tests.variants.weighted")}
-    monkeypatch.setattr(
-        description, "_source", lambda name: edited.get(name) or known(name)
+OWN = """# -*- coding: latin-1 -*-
+# \xe9
+import helper
+from jaxselect import assumption_one
+SHARE = 0.5
+
+def draw(key):
+    return assumption_one(key, sequences=8, length=3, relevant=2, irrelevant=4)
+"""
+EDITS = {
+    "a function": ("own", "relevant=2", "relevant=1"),
+    "a constant": ("own", "SHARE = 0.5", "SHARE = 0.25"),
+    "what it imports": ("helper", "0", "1"),
+}
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A grid of a family in a folder of its own."""
+    (tmp_path / "own.py").write_text(OWN, "latin-1")
+    (tmp_path / "helper.py").write_text("def nothing():\n    return 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Grid(importlib.import_module("own").draw, {}, seed=tuple(range(20)))
+    for name in ("own", "helper"):
+        description._READ.pop(name, None)
+        del sys.modules[name]
+
+
+def edit(tmp_path, name, old, new):
+    path = tmp_path / f"{name}.py"
+    path.write_text(path.read_text("latin-1").replace(old, new), "latin-1")
+
+
+@pytest.mark.parametrize("change", EDITS)
+@pytest.mark.parametrize("described", [True, False])
+def test_a_file_edited_after_its_import_is_refused(own, tmp_path, change, described):
+    """Else chunks of the code in memory would bear the digest of the file."""
+    job = launch.Job(own, 8, False, tmp_path / "out")
+    if described:
+        job.begin("cpu")
+    edit(tmp_path, *EDITS[change])
+    with pytest.raises(BadInput, match=r"\.py was edited after it was imported"):
+        job.begin("cpu")
+    edited = sys.modules[EDITS[change][0]]
+    importlib.reload(edited)
+    job = launch.Job(
+        dataclasses.replace(own, draw=sys.modules["own"].draw), 8, False, job.folder
     )
-    changed = differences(usual, description.description(GRID, 8, False, "cpu"))
-    assert [line.partition(":")[0] for line in changed] == ["environment.code"]
+    if described:
+        with pytest.raises(
+            BadInput, match=r"settings \(environment\.code: \w+, now \w+\)"
+        ):
+            job.begin("cpu")
+    else:
+        assert job.begin("cpu") == [0, 1, 2]
+
+
+class QuickJob(launch.Job):
+    def run(self, index, device=None):
+        return {"index": index, "lanes": 8, "statuses": {}}
+
+
+def test_a_worker_that_imports_an_edited_family_is_refused(own, tmp_path):
+    job = QuickJob(own, 8, False, tmp_path / "out")
+    pending = job.begin("cpu")
+    run = partial(launch.local, job, pending, threading.Event(), "cpu", 2)
+    assert len(list(run())) == 3
+    edit(tmp_path, *EDITS["what it imports"])
+    with pytest.raises(BadInput, match=r"other settings \(environment\.code: "):
+        list(run())
 
 
 @pytest.mark.parametrize(
