@@ -585,11 +585,15 @@ def perturbations(
         # Off their rest by as much as they may be, forces grow by half at most.
         push = (1 + FORCES_HOLD) * growth * (gross.force @ reach)
         motion = tie_motion(ties.rest, ties.moved, push, log_time)
+        # Since they were contracted, forces may have moved them by all that they may.
+        widest = jnp.max(ties.widths)
+        room = jnp.minimum(ties.rest.basin, TOLERANCE / jnp.where(ties.tied, widest, 1))
+        way = tie_motion(ties.rest, room, push, log_time).way
         # Beyond it forces of tied bags are not what they are at rest but for a part.
         small = jnp.max(reach) * motion.largest <= FORCES_HOLD
-        tied = jnp.where(small, longest * push * motion.way, jnp.inf)
+        tied = jnp.where(small, longest * push * way, jnp.inf)
         tied = jnp.where(ties.tied, tied, 0.0)
-        displacement = jnp.where(ties.tied, jnp.max(ties.widths) * motion.largest, 0.0)
+        displacement = jnp.where(ties.tied, widest * motion.largest, 0.0)
     steps = jnp.zeros_like(distance)
     if step_size is not None:
         part = step_size * jnp.exp(-log_time)
