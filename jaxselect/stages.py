@@ -24,6 +24,7 @@ from .checks import BadInput, between, names_of, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
+from .flow.dissipation import dissipates
 from .margin.certificate import (
     CERTIFIED,
     TOLERANCE,
@@ -172,12 +173,12 @@ def flow_to_end(
     if point is None and isinstance(stages, int) and stages == 1:
         first = beginning(problem)
         outset = _from(first, Contracted(problem, None), no_ties(problem))
-        return _stage(outset, norm, path_log_times, first, settings)
+        return _stage(problem, outset, norm, path_log_times, first, settings)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
         outset = _contracted(problem.starting_at(point.query), point)
-        return _stage(outset, norm, path_log_times, point, settings)
+        return _stage(problem, outset, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -230,13 +231,17 @@ def _from(point: Point, few: Contracted, ties: Ties) -> _Outset:
 
 
 def _stage(
+    problem: Problem,
     outset: _Outset,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
     settings: FlowSettings,
 ) -> Stage:
-    """Integrate one stage, from a point and its outset there, to its end."""
+    """Integrate one stage, from a point and its outset there, to its end.
+
+    One that breaks what every gradient flow obeys has FAILED, and ends where it began.
+    """
     few, ties, begin, until = outset
     contracted, stuck = ties.tied.any(), begin == until
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
@@ -249,25 +254,46 @@ def _stage(
         held=few.held,
         settings=settings,
     )
+    start, query = (ties.point + x for x in (few.problem.start, flow.query))
+    # With its ties at rest the contracted risk is that of the problem.
+    whole = dataclasses.replace(
+        problem, start=start, offset_errors=few.problem.offset_errors
+    )
+    spent = begin, flow.log_time
+    lawful = dissipates(whole, query, spent, flow.num_steps, settings.atol)
+    longest = jnp.maximum(until_norm, jnp.linalg.norm(start))
+    longest = longest * (1 + jnp.sqrt(jnp.finfo(start.dtype).eps))
+    lawful &= ~(jnp.linalg.norm(query) > longest)
     status = jnp.where(stuck, FlowStatus.FORCES_CANCEL, flow.status)
+    status = jnp.where(lawful, status, FlowStatus.FAILED)
     following = _following(status, contracted, stuck, until < LATEST)
     if point.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     again, settled = following == Next.WHOLE, following == Next.SETTLED
     anew, now = begin != point.clock_log_time, point.clock_log_time
-    origin = jnp.where(anew, log_time_of(point.clock_start, now), point.clock_start)
+    before = log_time_of(point.clock_start, now)
+    origin = jnp.where(anew, before, point.clock_start)
     log_time = log_time_of(origin, flow.log_time, jnp.where(anew, begin, 0.0))
+    log_time = jnp.where(lawful, log_time, before)
     # Ties that have settled are found on the clock on which they formed.
     origin = jnp.where(settled, point.clock_start, origin)
     later = log_time_of(now, flow.log_time, begin)
     own = jnp.where(settled, later, flow.log_time)
+    flow = dataclasses.replace(
+        flow,
+        query=jnp.where(lawful, flow.query, few.problem.start),
+        log_time=log_time,
+        status=status,
+        path_log_times=jnp.where(lawful, flow.path_log_times, jnp.inf),
+        path_query=jnp.where(lawful, flow.path_query, jnp.inf),
+    )
     return Stage(
         problem=few.problem,
         ties=ties,
-        flow=dataclasses.replace(flow, log_time=log_time, status=status),
+        flow=flow,
         point=Point(
-            query=ties.point + flow.query,
+            query=jnp.where(lawful, query, point.query),
             clock_start=jnp.where(again, log_time, origin),
             clock_log_time=jnp.where(again, 0.0, own),
             next=following,

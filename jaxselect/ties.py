@@ -29,7 +29,7 @@ from .margin.minimum import (
 )
 from .margin.pairs import ROUNDINGS, difference_lengths, lead_range, response
 from .margin.perturbation import RestingTies
-from .margin.span import span
+from .margin.span import RANK, span
 from .model.attention import Attention, attend_bags, functional_margin
 from .model.curvature import query_curvature
 from .model.selection import WIDTH
@@ -44,7 +44,8 @@ class Ties(eqx.Module):
     """The ties at a given p, and the point where they rest.
 
     Attributes:
-        selected: S_X, the selected tokens of every sequence, in bag layout.
+        selected: S_X, the selected tokens of every sequence, in bag layout, and those
+            whose difference from these lies in U: at rest their odds are constant.
         slot: for every sequence, the entry that represents its selected tokens.
         classes: for every token, the first token of its class; tokens that a tied
             sequence selects together form a class.
@@ -55,8 +56,6 @@ class Ties(eqx.Module):
         moved: ‖Π p − z*‖.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
             not: what a move along the ties does to the scores of that sequence.
-        closed: whether a sequence that holds two tokens of a class selects both or
-            neither, so that their odds are constant.
     """
 
     selected: Bool[Array, "sequences width"]
@@ -67,7 +66,6 @@ class Ties(eqx.Module):
     root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
     widths: Float[Array, " sequences"]
-    closed: Bool[Scalar, ""]
 
     @property
     def point(self) -> Float[Any, " dim"]:
@@ -86,8 +84,8 @@ class Ties(eqx.Module):
 
     @property
     def minimal(self) -> Bool[Scalar, ""]:
-        """Whether there are ties, they are closed, and a rest is proved."""
-        return self.tied.any() & self.closed & self.rest.proved
+        """Whether there are ties, and a rest is proved."""
+        return self.tied.any() & self.rest.proved
 
     @property
     def proved(self) -> Bool[Scalar, ""]:
@@ -143,6 +141,7 @@ def _velocity(
 def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
     """Compute the ties of a selection S_X and the minimum of the risk where they rest.
 
+    Tokens whose difference from the selected ones lies in U join them.
     z* = argmin Σ_{X tied} w_X ℓ(y f_X(z)) over z ∈ U, with softmax over S_X alone, by
     Newton's method from Π p. A strict minimum near it is proved by Newton–Kantorovich.
 
@@ -158,15 +157,11 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         (0.693147, True)
     """
     corpus, present = problem.corpus, problem.present
-    tied = selected.sum(axis=1) > 1
-    linked = _only(corpus, selected & tied[:, None])
-    classes = components(linked)
     slot = jnp.argmax(selected, axis=1)
-    of_bag = classes[corpus.tokens]
-    winner = jnp.take_along_axis(of_bag, slot[:, None], axis=1)
-    torn = present & ~selected & (of_bag == winner)
-    rows = centred_in_components(problem.rows, linked)
+    rows, _ = _in_classes(problem, selected)
     axes = span(rows).axes
+    selected |= _at_constant_odds(problem, slot, axes)
+    rows, classes = _in_classes(problem, selected)
     # A sequence of weight zero selects nothing, and keeps what it has.
     alone = _alone(problem, selected)
     inside = dataclasses.replace(
@@ -188,8 +183,31 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         root=root,
         moved=jnp.linalg.norm(inside.start - place),
         widths=_diameters(problem.rows @ axes.T, present, corpus),
-        closed=~torn.any(),
     )
+
+
+def _in_classes(
+    problem: Problem, selected: Bool[Array, "sequences width"]
+) -> tuple[Float[Array, "vocabulary dim"], Int[Array, " vocabulary"]]:
+    """Measure rows from the mean of their class, and find the classes."""
+    tied = selected.sum(axis=1, keepdims=True) > 1
+    linked = _only(problem.corpus, selected & tied)
+    return centred_in_components(problem.rows, linked), components(linked)
+
+
+def _at_constant_odds(
+    problem: Problem, slot: Int[Array, " sequences"], axes: Float[Array, "axes dim"]
+) -> Bool[Array, "sequences width"]:
+    """Find entries whose rows differ from that of a slot by vectors of U alone.
+
+    Contracted, such a difference is made of roundings, which no flow may follow.
+    """
+    rows = problem.rows
+    eps = jnp.finfo(rows.dtype).eps
+    seen = _orthogonal(axes)(rows)[problem.corpus.tokens]
+    off = seen - jnp.take_along_axis(seen, slot[:, None, None], axis=1)
+    empty = RANK * max(rows.shape) * eps * jnp.linalg.norm(rows)
+    return problem.present & (jnp.linalg.norm(off, axis=2) <= empty)
 
 
 def _alone(problem: Problem, selected: Bool[Array, "sequences width"]) -> Problem:
@@ -284,7 +302,6 @@ def no_ties(problem: Problem) -> Ties:
         root=zeros((size, size)),
         moved=number,
         widths=zeros(len(corpus.tokens)),
-        closed=jnp.asarray(True),
     )
 
 

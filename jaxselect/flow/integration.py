@@ -53,8 +53,8 @@ class FlowStatus(Status):
     OUT_OF_STEPS = 3, "It took `max_steps` steps."
     FAILED = (
         4,
-        "A number was not finite, or steps became too short; p and log_time are the "
-        "last good ones.",
+        "A number was not finite, steps became too short, or p went where no gradient "
+        "flow goes; p and log_time are the last good ones.",
     )
     TIME_UNRESOLVED = (
         5,

@@ -106,7 +106,6 @@ def test_classes_are_of_tokens_that_a_bag_selects_together():
     ties = find(model, bags)
     assert ties.classes.tolist() == [0, 0, 0, 3, 4]
     assert ties.tied.tolist() == [True] * 6 + [False]
-    assert bool(ties.closed)
     axes = np.asarray(ties.axes)
     assert np.linalg.matrix_rank(axes) == 2
     same = np.asarray(model.embeddings[:3]) @ (np.eye(7) - axes.T @ axes)
@@ -260,13 +259,6 @@ def test_without_ties_nothing_changes():
 
 
 REFUSED = {
-    # 0 and 2 are of a class by way of 1, and a bag of the two selects one alone.
-    "a class that is not closed": (
-        [[0, 1], [0, 1], [0, 2], [1, 2], [1, 2]],
-        [1, -1, 1, 1, -1],
-        [9.0, 0.0, -9.0],
-        "closed",
-    ),
     # The same tokens under both labels leave f = 0: a line of rests.
     "twins on a manifold": (
         [[0, 1, 2], [0, 1, 2]],
@@ -287,10 +279,31 @@ def test_what_is_not_proved_to_rest_is_not_contracted(name):
     head = jnp.array([1.0, -1.0, 0.5])
     ties = find(Parameters(jnp.eye(3), jnp.array(scores), head), bags)
     assert not bool(ties.proved)
-    assert bool(ties.closed) == (why != "closed")
     assert bool(ties.tied.any()) == (why != "tied")
     if why == "rest":
         assert not bool(ties.rest.proved)
+
+
+def test_tokens_at_constant_odds_join_the_ties():
+    """0 and 2 are of a class by way of 1, and a bag of the two selects both."""
+    bags = from_sequences(
+        [[0, 1], [0, 1], [0, 2], [1, 2], [1, 2], [0, 3]],
+        [1, -1, 1, 1, -1, 1],
+        vocabulary=4,
+    )
+    scores = jnp.array([9.0, 0.0, -9.0, -9.0])
+    model = Parameters(jnp.eye(4), scores, jnp.array([1.0, -1.0, 0.5, 0.0]))
+    assert chosen(model, bags)[2].sum() == 1
+    ties = find(model, bags)
+    assert ties.classes.tolist() == [0, 0, 0, 3]
+    assert ties.selected.sum(axis=1).tolist() == [2, 2, 2, 2, 2, 1]
+    # So does a token of no class whose row is between theirs.
+    row = jnp.array([0.2, 0.5, 0.3, 0.0])
+    between = dataclasses.replace(model, embeddings=model.embeddings.at[3].set(row))
+    ties = find(dataclasses.replace(between, query=4 * scores), bags)
+    assert ties.classes.tolist() == [0, 1, 2, 3] and not ties.tied.any()
+    ties = find(between, bags)
+    assert ties.classes.tolist() == [0, 0, 0, 0] and ties.tied.all()
 
 
 def test_p_beyond_the_basin_is_not_contracted():
