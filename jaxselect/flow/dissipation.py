@@ -86,11 +86,12 @@ def dissipates(
     # A step may be shorter than the spacing of floats at its log-time.
     unseen = (1 + num_steps) * float_info.eps * jnp.maximum(jnp.abs(until), 1.0)
     elapsed = until + jnp.log(unseen - jnp.expm1(begin - until))
-    moved = corpus.gather(scores[1] - scores[0])
-    moved = moved - corpus.at(moved, after.top)[:, None]
-    moved = jnp.max(jnp.where(corpus.present, jnp.abs(moved), 0.0), initial=0.0)
+    distance = jnp.exp((elapsed + jnp.log(jnp.maximum(most, 0.0))) / 2)
     middle = jnp.mean(problem.rows, axis=0, keepdims=True)
-    longest = 2 * jnp.max(jnp.linalg.norm(problem.rows - middle, axis=1), initial=0.0)
-    reach = longest * jnp.exp((elapsed + jnp.log(jnp.maximum(most, 0.0))) / 2)
-    # What is no number refutes nothing.
-    return ~((most < 0) | (moved > reach + 2 * error))
+    size = jnp.linalg.norm(problem.rows - middle, axis=1)
+    moved, length = corpus.gather(scores[1] - scores[0]), corpus.gather(size)
+    moved = jnp.abs(moved - corpus.at(moved, after.top)[:, None])
+    length = length + corpus.at(length, after.top)[:, None]
+    too_far = corpus.present & (moved > length * distance + 2 * error)
+    # What is not a number refutes nothing.
+    return ~((most < 0) | too_far.any())
