@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, array, in_memory, is_array, of_kind, reals, shown
@@ -29,6 +29,7 @@ from .data.corpus import (
     sequences_of,
 )
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
+from .model.attention import attend_bags, functional_margin
 from .model.parameters import (
     Coordinates,
     Frame,
@@ -93,6 +94,26 @@ class Problem(eqx.Module):
     ) -> Float[Array, "sequences width"]:
         """Compute A_e·θ + α_e from A θ; −∞ where there is no entry."""
         return self.corpus.gather(scores) + self.offsets
+
+    @full_precision
+    def risk(self, trained: "ArrayLike") -> Float[Scalar, ""]:
+        """Compute L(θ) = Σ_X w_X ℓ(m_X) of a query or a matrix; differentiable.
+
+        Source: mathematics, section 8.
+
+        Example:
+            >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+            >>> problem = cross_attention(x, x[..., 0], jnp.array([1, 1]))
+            >>> round(problem.risk(jnp.zeros(2)).item(), 4)
+            0.3937
+            >>> jax.grad(problem.risk)(jnp.zeros(2)).round(4).tolist()
+            [-0.1817, 0.1616]
+        """
+        query = self.coordinates(jnp.ravel(jnp.asarray(trained)))
+        logits, corpus = self.logits(self.scores(query)), self.corpus
+        output = attend_bags(logits, self.values, corpus).output
+        margin = functional_margin(corpus.labels, output).value
+        return corpus.mean(corpus.loss.value(margin))
 
     def starting_at(self, query: Float[Array, " dim"]) -> "Problem":
         """Replace θ_0."""

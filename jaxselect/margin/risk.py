@@ -1,0 +1,198 @@
+"""A certificate by the risk alone: below a barrier all flows select the best entries.
+
+As long as the risk exceeds its infimum by less than it would if one bag attended to its
+second best entry, every bag's margin is above that of its second best entry. Then each
+term of the force along a separating θ∗ is positive, and the flow cannot stop. Neither
+log t nor the start is needed, and what was trained before, by any rule, need not have
+followed a flow. With K classes the barrier is lower (mathematics, section 3n).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from ..compilation import full_precision
+from ..model.attention import FunctionalMargin, attention_shares, functional_margin
+from ..problem import Problem
+from ..status import Status
+from .max_margin import MaxMargin, MaxMarginStatus
+from .pairs import ROUNDINGS, lead_range
+
+
+class RiskStatus(Status):
+    """What the risk alone says of the end of a gradient flow."""
+
+    CERTIFIED = (
+        0,
+        "Certified by the risk alone: the weight of the best entry of each bag tends "
+        "to one, and the direction to that of their max-margin solution.",
+    )
+    ABOVE = (
+        1,
+        "The risk is not below its barrier: a bag may end with another entry than its "
+        "best.",
+    )
+    NO_BEST = (
+        2,
+        "Some bag has two best entries or, with K classes, a mixture that is better.",
+    )
+    NO_MAX_MARGIN = (
+        3,
+        "Nothing separates the best entries from the others, or no solution was found.",
+    )
+    OTHER_SELECTION = 4, "The selection is not that of the best entries."
+
+
+class BestEntries(eqx.Module):
+    """The best entry of every bag, and how far the risk is from selecting it alone.
+
+    Source: mathematics, section 3n.
+
+    Attributes:
+        selected: the entry of largest margin m(b_e) of every bag, e∗.
+        excess: w_X (ℓ(m) − ℓ(m(b_{e∗}))) of every bag, from above; their sum is L − L∗.
+        barrier: w_X (ℓ(g − φ) − ℓ(g)) with g = m(b_{e∗}), from below; for labels ±1
+            g − φ is the margin of the second best entry. ∞ for a bag of one entry or of
+            weight zero.
+        attained: whether no mixture of entries is better than e∗ in any bag.
+        largest_step: 2/β, β a bound on the Hessian of L where the risk is lower: the
+            certificate is one of gradient descent with any smaller constant step.
+    """
+
+    selected: Bool[Array, "sequences width"]
+    excess: Float[Array, " sequences"]
+    barrier: Float[Array, " sequences"]
+    attained: Bool[Scalar, ""]
+    largest_step: Float[Scalar, ""]
+
+    @property
+    def below(self) -> Bool[Scalar, ""]:
+        """Whether L − L∗ is less than the barrier of every bag."""
+        return self.attained & (self.excess.sum() < self.barrier.min())
+
+
+@full_precision
+def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
+    """Find the best entry of every bag, and compare the risk at θ with its barrier.
+
+    The excess is a sum of differences, ℓ(g_∗ − Σ_e q_e (g_∗ − g_e)) − ℓ(g_∗), without
+    cancellation.
+
+    Source: mathematics, section 3n.
+
+    Args:
+        problem: with any start.
+        query: θ, in coordinates of the problem.
+
+    Returns:
+        The entries, the excess risk of every bag and its barrier.
+
+    Example:
+        >>> from jaxselect import cross_attention
+        >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+        >>> problem = cross_attention(x, x[..., 0], jnp.array([1, 1]))
+        >>> found = best_entries(problem, problem.start)
+        >>> found.selected.tolist()
+        [[True, False], [True, False]]
+        >>> bool(found.excess.sum() < found.barrier.min())
+        True
+    """
+    corpus, values, present = problem.corpus, problem.values, problem.present
+    eps = jnp.finfo(problem.start.dtype).eps * ROUNDINGS
+    heads = values.shape[2:]
+    labels = jnp.repeat(corpus.labels, values.shape[1])
+    gain = functional_margin(labels, values.reshape(-1, *heads)).value
+    gain = jnp.where(present, gain.reshape(present.shape), -jnp.inf)
+    slot = jnp.argmax(gain, axis=1)
+    best, others = corpus.marks(slot) & present, present & ~corpus.marks(slot)
+
+    top = corpus.at(values, slot)
+    margin = functional_margin(corpus.labels, top)
+    less = top[:, None] - values
+    size = jnp.abs(top)[:, None] + jnp.abs(values)
+    if heads:
+        size = 2 * size.max(axis=-1)
+    logits = problem.logits(problem.scores(query))
+    scores = jnp.where(present, jnp.abs(logits), 0.0)
+    error = jnp.max(eps * (1 + scores) + problem.offset_errors, axis=1)[:, None]
+    weights = attention_shares(logits, corpus) * jnp.exp(2 * error)
+    weights = jnp.where(others, weights, 0.0)
+    fall = margin.fall(jnp.einsum("it,it...->i...", weights, less))
+    fall = fall + eps * jnp.einsum("it,it->i", weights, size)
+    several = others.any(axis=1)
+    least = jnp.min(jnp.where(others, margin.along(less) - eps * size, jnp.inf), axis=1)
+    attained = jnp.all(least > 0)
+    least = jnp.where(several & (least > 0), least, 1.0)
+    reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
+    excess = corpus.weighted(corpus.loss.excess(margin.value, fall)) * (1 + eps)
+    barrier = corpus.weighted(corpus.loss.excess(margin.value, reach)) * (1 - eps)
+    return BestEntries(
+        selected=best,
+        excess=jnp.where(several, excess, 0.0),
+        barrier=jnp.where(several, barrier, jnp.inf),
+        attained=attained,
+        largest_step=_largest_step(problem, margin, reach),
+    )
+
+
+def _class_range(
+    margin: FunctionalMargin,
+    less: Float[Array, " sequences width *classes"],
+    others: Bool[Array, "sequences width"],
+) -> Float[Array, " sequences"]:
+    """Compute R, the largest range of b_{e∗} − b_e over the classes k ≠ y."""
+    if less.ndim == 2:
+        return jnp.zeros_like(margin.value)
+    other = margin.gradient[:, None] <= 0
+    highest = jnp.max(jnp.where(other, less, -jnp.inf), axis=-1)
+    lowest = jnp.min(jnp.where(other, less, jnp.inf), axis=-1)
+    return jnp.max(jnp.where(others, highest - lowest, 0.0), axis=1)
+
+
+def _largest_step(
+    problem: Problem, margin: FunctionalMargin, reach: Float[Array, " sequences"]
+) -> Float[Scalar, ""]:
+    """Compute 2/β, β = Σ_X w_X D_X² S_X (L₁/4 + L₂ S_X/16), on margins within reach.
+
+    D_X bounds the differences of rows of a bag, S_X those of its values.
+    """
+    corpus = problem.corpus
+
+    def length(bag: tuple[Array, Array]) -> Array:
+        tokens, there = bag
+        rows = problem.rows[tokens]
+        centre = jnp.mean(rows, axis=0, where=there[:, None])
+        lengths = jnp.linalg.norm(rows - centre[None], axis=1)
+        return 2 * jnp.max(jnp.where(there, lengths, 0.0))
+
+    # Bag by bag: all rows of all bags may not fit.
+    longest = jax.lax.map(length, (corpus.tokens, problem.present))
+    spread = lead_range(margin, problem.values, problem.present)
+    first, second, _ = corpus.loss.bounds_near(margin.value, reach)
+    if (corpus.classes or 2) > 2:
+        second = second + first
+    curvature = longest**2 * spread * (first / 4 + second * spread / 16)
+    total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
+    return 2 / total
+
+
+def risk_status(
+    best: BestEntries,
+    selected: Bool[Array, "sequences width"],
+    margin: MaxMargin,
+) -> Int[Scalar, ""]:
+    """Return the `RiskStatus` of an end from its selection and max-margin solution.
+
+    Source: mathematics, section 3n.
+    """
+    hypotheses = {
+        RiskStatus.NO_BEST: best.attained,
+        RiskStatus.ABOVE: best.below,
+        RiskStatus.OTHER_SELECTION: jnp.all(selected == best.selected),
+        RiskStatus.NO_MAX_MARGIN: margin.status == MaxMarginStatus.SOLVED,
+    }
+    status = jnp.asarray(RiskStatus.CERTIFIED, jnp.int32)
+    for name, holds in reversed(hypotheses.items()):
+        status = jnp.where(holds, status, name)
+    return status
