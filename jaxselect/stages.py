@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from .checks import BadInput, between, names_of, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced
+from .data.components import centred_in_components
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .flow.dissipation import dissipates
@@ -33,12 +34,16 @@ from .margin.certificate import (
     TrialStatus,
     certificate_of,
     certify,
+    classify_end,
     covered_by,
     predict_end,
+    selection,
 )
 from .margin.descent import arrived
 from .margin.limit import Limit, LimitStatus
 from .margin.max_margin import MaxMargin, MaxMarginStatus
+from .margin.risk import BestEntries, RiskStatus, best_entries, risk_status
+from .margin.span import span
 from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem, check
 from .status import Status
@@ -49,6 +54,10 @@ LATEST = 1e15
 
 # Bound on the stages of a run: those that take more go from one return to the next.
 STAGES = 12
+
+# Share of trained − start outside the span of row differences that is reported. Chosen:
+# descent in single precision stays below it.
+OUTSIDE = 1e-4
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
@@ -399,6 +408,54 @@ def certify_stage(
     )
 
 
+class Proof(Status):
+    """By what an end is certified."""
+
+    NONE = 0, "By nothing."
+    LATE_FLOW = (
+        1,
+        "By its late flow: all that is predicted of it holds, the error constant, too.",
+    )
+    RISK = (
+        2,
+        "By the risk alone: the selection and the direction; the error constant only "
+        "where the limit is PREDICTED and its `history_dim` is zero.",
+    )
+    CONTINUED = (
+        3,
+        "By the gradient flow from what was trained, which was followed to its end.",
+    )
+
+
+class Arrival(eqx.Module):
+    """What was trained elsewhere, beside the end that the gradient flow has from there.
+
+    Source: mathematics, section 3n.
+
+    Attributes:
+        other_bags: number of bags whose entry of the largest weight, as trained, is not
+            selected at the end.
+        outside: ‖(1 − N)(θ − θ_0)‖/‖θ − θ_0‖, N the projector onto the span of the row
+            differences of bags; zero for gradient descent, with any step, from θ_0.
+    """
+
+    other_bags: Int[Scalar, ""]
+    outside: Float[Scalar, ""]
+
+    def __str__(self) -> str:
+        """Say in a line or two how both compare."""
+        there = "is" if self.other_bags == 0 else "is not"
+        bags = f": {self.other_bags} bags differ" if self.other_bags else ""
+        said = f"The selection of what was trained {there} that of the end{bags}."
+        if self.outside > OUTSIDE:
+            said += (
+                f"\nOf trained − start {self.outside:.3g} is outside the span of row "
+                "differences: no descent from this start leads there, and an error "
+                "constant that refers to it is that of another flow."
+            )
+        return said
+
+
 class Solved(eqx.Module):
     """A flow carried to its end, and what is certified of it.
 
@@ -406,11 +463,17 @@ class Solved(eqx.Module):
         problem: that was solved.
         stage: the last stage of the flow.
         certificate: of its end.
+        risk: the best entries, and the risk at the end beside its barrier.
+        proof: the `Proof` behind a status that is certified.
+        arrival: of `certify_at`: what was trained, beside the end.
     """
 
     problem: Problem
     stage: Stage
     certificate: Certificate
+    risk: BestEntries
+    proof: Int[Scalar, ""]
+    arrival: Arrival | None = None
 
     def __str__(self) -> str:
         """Say in a few lines how the flow ends; of a batch, its arrays."""
@@ -419,21 +482,24 @@ class Solved(eqx.Module):
             return repr(self)
         trained, chosen = self.trained, np.asarray(self.selected).sum(axis=1)
         alone, better = (chosen == 1).sum(), (~np.asarray(self.best())).sum()
+        time = self.flow.log_time
+        when = "" if jnp.isnan(time) else f" at log(1+t) = {time:.6g}"
+        said = self.arrival is not None and status in CERTIFIED
+        came = f"\n{self.arrival}" if said else ""
         return (
-            f"{status.name}. {status.sentence}{self._because()}\n"
-            f"Norm {jnp.linalg.norm(trained):.6g} at log(1+t) = "
-            f"{self.flow.log_time:.6g}; max-margin norm {self.margin.norm:.6g}; "
-            f"{trained.dtype}.\n"
+            f"{status.name}. {status.sentence}{self._because()}{came}\n"
+            f"Norm {jnp.linalg.norm(trained):.6g}{when}; "
+            f"max-margin norm {self.margin.norm:.6g}; {trained.dtype}.\n"
             f"{alone} of {len(chosen)} bags select one entry; in {better} another "
             "has a better value."
         )
 
     def _because(self) -> str:
-        """Say which hypothesis does not hold, where nothing is certified."""
+        """Say by what it is certified, or which hypothesis does not hold."""
         found, end = self.certificate, self.certificate.ending
         reason = Reason(int(found.reason))
         if self.status in CERTIFIED and reason != Reason.NOTHING:
-            return ""
+            return f"\n{Proof(int(self.proof)).sentence}"
         part = {
             Reason.FLOW: FlowStatus(int(self.flow.status)),
             Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
@@ -604,66 +670,139 @@ def _solve(
     stage = flow_to_end(
         problem, point, until_norm=until_norm, stages=stages, settings=settings
     )
-    return Solved(problem, stage, certify_stage(problem, stage))
+    best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
+    return _judged(problem, stage, certify_stage(problem, stage), best)
+
+
+def _judged(
+    problem: Problem, stage: Stage, found: Certificate, best: BestEntries
+) -> Solved:
+    """Certify by the risk what the late flow does not, and say by which of them."""
+    late, end = found.status <= TrialStatus.AT_REST, found.ending
+    by_risk = risk_status(best, end.selected, end.margin) == RiskStatus.CERTIFIED
+    named = found.coverage
+    if problem.corpus.classes is not None:
+        named = jnp.stack([jnp.nanmin(named)] * 2)
+    status = classify_end(
+        reason=jnp.asarray(Reason.NONE, jnp.int32),
+        flow_status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
+        margin_status=end.margin.status,
+        positive=named[0],
+        negative=named[1],
+    )
+    proof = jnp.where(by_risk, Proof.RISK, Proof.NONE)
+    return Solved(
+        problem=problem,
+        stage=stage,
+        certificate=dataclasses.replace(
+            found, status=jnp.where(late | ~by_risk, found.status, status)
+        ),
+        risk=best,
+        proof=jnp.where(late, Proof.LATE_FLOW, proof).astype(jnp.int32),
+    )
 
 
 def certify_at(
     problem: Problem,
     trained: "ArrayLike",
-    log_time: Float[Scalar, ""] | float,
+    log_time: Float[Scalar, ""] | float | None = None,
     *,
     earlier: "ArrayLike | None" = None,
 ) -> Solved:
-    """Certify where the gradient flow leads from a point that was reached elsewhere.
+    """Certify where the gradient flow leads from what was trained elsewhere.
 
-    For gradient descent with a step of h use `certify_descent`, which bounds what its
-    steps add.
+    By any rule. Where the risk is below its barrier it alone decides; else, given a
+    log-time, the theorem of the late flow is tried. Where neither certifies, the flow
+    is followed from there (`solve`), but not under `jit` and `vmap`. `print` says which
+    of the three it was, and whether the selection is that of the end already.
 
-    Source: mathematics, section 3e.
+    What the risk alone certifies of a flow holds of gradient descent with a constant
+    step below `risk.largest_step`, too; for longer steps `certify_descent` bounds what
+    they add to a late flow.
+
+    Source: mathematics, sections 3e and 3n.
 
     Args:
-        problem: with the start that was trained from.
+        problem: with the start that was trained from, if it is known: selection and
+            direction do not depend on it.
         trained: the query or the matrix that was reached.
-        log_time: log(1+t) of the flow there; tokens within half of it of the top score
-            are selected.
+        log_time: log(1+t) of the flow there, with t the learning rate times the steps
+            of descent. It is needed for the error constant alone.
         earlier: what was trained at an eighth to three quarters of `log_time`; needed
             where inactive pairs reach further than active ones (`Limit.history_dim`).
 
     Returns:
-        The selection there, its max-margin solution and its certificate.
+        The selection of the end, its max-margin solution and its certificate; by which
+        `Proof`; and, as `arrival`, how what was trained compares with the end.
 
     Raises:
         BadInput: what is no problem, something trained that does not fit it, or a time
             that is no number above 0.
 
     Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> problem = attention(start, bags)
-        >>> solved = solve(problem)
-        >>> again = certify_at(problem, solved.trained, solved.flow.log_time)
-        >>> again.status.name
-        'PARTIAL'
+        >>> import numpy as np
+        >>> from jaxselect import key_query
+        >>> x = np.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])
+        >>> problem = key_query(x, x[:, 1], x[..., 0], [1, 1])
+        >>> found = certify_at(problem, np.array([[0.0, 0.5], [0.0, -0.5]]))
+        >>> found.status.name, Proof(int(found.proof)).name
+        ('SELECTED', 'RISK')
+        >>> print(found.arrival)
+        The selection of what was trained is that of the end.
     """
     check(problem)
-    between("log_time", log_time, 0.0, math.inf)
+    if log_time is not None:
+        between("log_time", log_time, 0.0, math.inf)
     query = _inside(problem, "trained", trained)
     before = None if earlier is None else _inside(problem, "earlier", earlier)
-    time = jnp.asarray(log_time, query.dtype)
-    return _certify_at(problem, query, before, time)
+    time = None if log_time is None else jnp.asarray(log_time, query.dtype)
+    found = _certify_at(problem, query, before, time)
+    if not is_traced((found, query)) and found.status not in CERTIFIED:
+        found = solve(problem, trained)
+        if found.status in CERTIFIED:
+            continued = jnp.full_like(found.proof, Proof.CONTINUED)
+            found = dataclasses.replace(found, proof=continued)
+    given = jnp.asarray(trained, problem.start.dtype).ravel()
+    return dataclasses.replace(found, arrival=_arrival(problem, given, found.selected))
 
 
 @compiled_alone
 def _certify_at(
-    problem: Problem, query: Array, earlier: Array | None, log_time: Array
+    problem: Problem, query: Array, earlier: Array | None, log_time: Array | None
 ) -> Solved:
-    flow = arrived(query, log_time)
-    end = predict_end(problem, query, log_time, earlier)
+    best = best_entries(problem, query)
+    selected = best.selected
+    if log_time is not None:
+        within = selection(problem, query, log_time)
+        selected = jnp.where(best.below, selected, within)
+    time = jnp.asarray(jnp.nan if log_time is None else log_time, query.dtype)
+    flow = arrived(query, time)
+    end = predict_end(problem, query, time, earlier, selected=selected)
     nothing = jnp.asarray(Next.NOTHING, jnp.int32)
-    point = Point(query, jnp.zeros_like(log_time), log_time, nothing)
+    point = Point(query, jnp.zeros_like(time), time, nothing)
     stage = Stage(problem, no_ties(problem), flow, point)
-    return Solved(problem, stage, certificate_of(problem, flow, end))
+    return _judged(problem, stage, certificate_of(problem, flow, end), best)
+
+
+@compiled_alone
+@full_precision
+def _arrival(problem: Problem, given: Array, selected: Array) -> Arrival:
+    """Compare what was trained, in the model's coordinates, with start and end."""
+    query = problem.coordinates(given)
+    top = jnp.argmax(problem.logits(problem.scores(query)), axis=1)
+    stays = jnp.take_along_axis(selected, top[:, None], axis=1)[:, 0]
+    axes = span(centred_in_components(problem.rows, problem.corpus)).axes
+    moved = query - problem.start
+    off = moved - axes.T @ (axes @ moved)
+    beyond = given - problem.lift(query).ravel()
+    length = jnp.linalg.norm(given - problem.lift(problem.start).ravel())
+    outside = jnp.hypot(jnp.linalg.norm(off), jnp.linalg.norm(beyond))
+    return Arrival(
+        other_bags=jnp.sum(~stays & problem.present.any(axis=1)),
+        outside=jnp.where(
+            length > 0, outside / jnp.where(length > 0, length, 1.0), 0.0
+        ),
+    )
 
 
 def _inside(problem: Problem, name: str, point: "ArrayLike") -> Float[Array, " dim"]:

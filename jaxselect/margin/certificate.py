@@ -199,6 +199,8 @@ def predict_end(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
+    *,
+    selected: Bool[Array, "sequences width"] | None = None,
 ) -> PredictedEnd:
     """Compute the selection at p, its pairs, max-margin solution and late flow.
 
@@ -210,6 +212,7 @@ def predict_end(
         log_time: log(1+t) there; tokens within half of it of the top score are
             selected.
         earlier_query: p at an earlier time of the flow, for `Limit.history_change`.
+        selected: the selection of another rule, in the place of that one.
 
     Returns:
         A `PredictedEnd`.
@@ -225,7 +228,7 @@ def predict_end(
             if given.shape != problem.start.shape:
                 wanted = problem.start.shape
                 raise BadInput(f"{name} of shape {given.shape}: wanted {wanted}")
-    return _predict_end(problem, query, log_time, earlier_query)
+    return _predict_end(problem, query, log_time, earlier_query, selected)
 
 
 def _predict_end(
@@ -233,9 +236,11 @@ def _predict_end(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None,
+    selected: Bool[Array, "sequences width"] | None = None,
 ) -> PredictedEnd:
     """Predict the end of a flow, which may have broken off before an earlier time."""
-    selected = selection(problem, query, log_time)
+    if selected is None:
+        selected = selection(problem, query, log_time)
     margin = max_margin(problem.rows, pairs_of(selected, problem.corpus))
     late = limit(
         problem,

@@ -1,0 +1,133 @@
+"""What other programs trained: by which theorem its end is certified, and which end.
+
+The laws are those of mathematics, sections 3e and 3n.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxselect import certify_at, key_query, solve
+from jaxselect.margin.certificate import Reason
+from jaxselect.stages import Proof
+from tests.problem.independent import Model, field, flow, logistic
+
+SEQUENCES, WIDTH, DIM, OTHER = 4, 3, 5, 4
+SEED = 2
+# From here the flow selects otherwise than from zero, and not as it does here.
+FAR = 4 * np.random.default_rng(0).normal(size=(DIM, OTHER))
+
+
+def draws(seed):
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(SEQUENCES, WIDTH, DIM))
+    queries = random.normal(size=(SEQUENCES, OTHER))
+    values = random.normal(size=(SEQUENCES, WIDTH))
+    return features, queries, values, random.choice([-1, 1], SEQUENCES)
+
+
+def model_of(features, queries, values, labels):
+    keys = np.einsum("itd,ie->itde", features, queries)
+    keys = keys.reshape(SEQUENCES, WIDTH, -1)
+    return Model(keys, values, labels, np.ones(values.shape, bool), logistic)
+
+
+def descended(model, start, steps, step_size):
+    """W of gradient descent by NumPy alone."""
+    theta = start
+    for _ in range(steps):
+        theta = theta + step_size * field(0.0, theta, model)
+    return theta.reshape(DIM, OTHER)
+
+
+def chosen_by(model, theta):
+    return (model.keys @ np.ravel(theta)).argmax(axis=1)
+
+
+def test_descent_by_numpy_is_certified_by_its_risk_without_a_time():
+    given = draws(SEED)
+    model, problem = model_of(*given), key_query(*given)
+    trained = descended(model, np.zeros(DIM * OTHER), 2000, 1.0)
+    found = certify_at(problem, trained)
+    assert found.status.name == "SELECTED" and found.proof == Proof.RISK
+    assert found.certificate.reason != Reason.NONE
+    assert found.arrival.other_bags == 0 and found.arrival.outside < 1e-12
+    assert "By the risk alone" in str(found) and "log(1+t)" not in str(found)
+    assert "trained is that of the end." in str(found)
+    assert "outside" not in str(found)
+    end = flow(model, 30.0, trained.ravel())
+    kept = np.asarray(found.selected)[np.arange(SEQUENCES), chosen_by(model, end)]
+    assert kept.all()
+    # The flow gives the same direction, at a time at which its line is certified.
+    late = solve(problem)
+    np.testing.assert_allclose(found.direction, late.direction, atol=1e-9)
+    before = late.problem.lift(late.flow.earlier_query)
+    again = certify_at(problem, late.trained, late.flow.log_time, earlier=before)
+    assert late.proof == again.proof == Proof.LATE_FLOW
+    assert "By its late flow" in str(again)
+
+
+def test_adam_by_optax_is_certified_and_is_off_the_span_of_descent():
+    given = draws(SEED)
+    model, problem = model_of(*given), key_query(*given)
+    rule = optax.adam(0.05)
+
+    def once(state, _):
+        trained, memory = state
+        step, memory = rule.update(jax.grad(problem.risk)(trained), memory)
+        return (optax.apply_updates(trained, step), memory), None
+
+    start = jnp.zeros((DIM, OTHER))
+    run = jax.jit(lambda state: jax.lax.scan(once, state, length=500)[0])
+    with jax.numpy_dtype_promotion("standard"):
+        trained, _ = run((start, rule.init(start)))
+    found = certify_at(problem, np.asarray(trained))
+    assert found.proof == Proof.RISK and found.arrival.other_bags == 0
+    assert found.arrival.outside > 0.01
+    assert "is outside the span of row differences" in str(found)
+    assert np.asarray(found.selected)[
+        np.arange(SEQUENCES), chosen_by(model, flow(model, 30.0, np.ravel(trained)))
+    ].all()
+
+
+def test_where_nothing_certifies_yet_the_flow_goes_on_from_what_was_trained():
+    """From zero the flow has another end than from here."""
+    given = draws(SEED)
+    model, problem = model_of(*given), key_query(*given)
+    trained = FAR
+    found, other = certify_at(problem, trained), solve(problem)
+    assert found.proof == Proof.CONTINUED and other.proof == Proof.LATE_FLOW
+    assert (found.selected != other.selected).any()
+    end = chosen_by(model, flow(model, 60.0, trained.ravel()))
+    assert (np.asarray(found.selected).argmax(axis=1) == end).all()
+    now = chosen_by(model, trained)
+    assert found.arrival.other_bags == (now != end).sum() > 0
+    assert f"is not that of the end: {(now != end).sum()} bags differ." in str(found)
+    assert "By the gradient flow from what was trained" in str(found)
+
+
+def test_within_another_program_nothing_is_continued():
+    given = draws(SEED)
+    model, problem = model_of(*given), key_query(*given)
+    late = descended(model, np.zeros(DIM * OTHER), 2000, 1.0)
+    program = jax.jit(lambda trained: certify_at(problem, trained))
+    assert program(late).proof == Proof.RISK
+    assert program(FAR).proof == Proof.NONE
+    assert program(FAR).arrival.other_bags >= 0
+
+
+def test_a_flow_of_a_small_norm_is_certified_by_its_risk():
+    """All of these have another certificate later, with the same direction."""
+    by_risk = 0
+    for seed in range(6):
+        problem = key_query(*draws(seed))
+        early, late = solve(problem, until_norm=12.0), solve(problem)
+        if early.proof == Proof.NONE:
+            continue
+        assert early.certificate.reason != Reason.NONE
+        assert early.status == late.status
+        np.testing.assert_allclose(early.direction, late.direction, atol=1e-9)
+        np.testing.assert_array_equal(early.selected, late.selected)
+        by_risk += 1
+    assert by_risk >= 3
