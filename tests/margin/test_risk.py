@@ -102,6 +102,7 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
         less = top[:, None] - values
         ranges = np.array([np.ptp(less[i][:, off[i]], axis=1).max() for i in range(3)])
     reach = falls**2 / (falls + 3 / 8 * ranges**2)
+    least = risk_of_selection(problem, slots)
 
     def law(query):
         best = best_entries(problem, query)
@@ -123,6 +124,8 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
             force - corpus.weighted(lower).sum(),
             jnp.abs(hessian).max() * best.largest_step / 2,
             best.below,
+            risk(query) - least < best.barrier.min(),
+            best.excess.max() < best.barrier.min(),
         )
 
     random = np.random.default_rng(6)
@@ -130,7 +133,11 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
         random.choice([0.3, 1, 3], (300, 1)) * random.normal(size=(300, len(along)))
         + random.choice([0, 1, 3], (300, 1)) * along
     )
-    above, force, curved, below = map(np.asarray, jax.jit(jax.vmap(law))(points))
+    found = map(np.asarray, jax.jit(jax.vmap(law))(points))
+    above, force, curved, below, wanted, each = found
+    np.testing.assert_array_equal(below, wanted)
+    # No bag's share alone decides.
+    assert (each & ~below).any() or classes == 3
     assert force[above > 0].min() > 0 and (above > 0).sum() > 30
     assert (above[below] > 0).all() and 10 < below.sum() < 890
     assert curved[below].max() < 1
