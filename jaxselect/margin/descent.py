@@ -25,7 +25,10 @@ def certify_descent(
 ) -> Certificate:
     """Certify that gradient descent on p stays on p_mm log(h j) + ρ for ever.
 
-    Source: mathematics, section 3k.
+    Earlier than this, `certify_at` certifies selection and direction of the flow from p
+    by the risk alone, and those of descent, too, with a step below `risk.largest_step`.
+
+    Source: mathematics, sections 3k and 3n.
 
     Args:
         problem: which descent started from; all of its bags are in every step.
