@@ -106,7 +106,7 @@ class Problem(eqx.Module):
             >>> problem = cross_attention(x, x[..., 0], jnp.array([1, 1]))
             >>> round(problem.risk(jnp.zeros(2)).item(), 4)
             0.3937
-            >>> jax.grad(problem.risk)(jnp.zeros(2)).round(4).tolist()
+            >>> [round(x, 4) for x in jax.grad(problem.risk)(jnp.zeros(2)).tolist()]
             [-0.1817, 0.1616]
         """
         query = self.coordinates(jnp.ravel(jnp.asarray(trained)))
