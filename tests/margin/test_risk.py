@@ -221,10 +221,9 @@ def test_nothing_is_claimed_where_a_hypothesis_fails():
     near = jnp.array([0.0, 5.0, 20.0])
     assert status(cross_attention(features, values, [1]), near) == RiskStatus.ABOVE
     assert status(cross_attention(features, values, [1]), far) == RiskStatus.CERTIFIED
-    # The best entry and another have one row.
-    twins = np.array([[[1.0, 0, 0], [1, 0, 0], [0, 0, 1]]])
-    values[0, 1] = 1 - 1e-2
-    found, margin, _ = judged(cross_attention(twins, values, [1]), far)
+    # The row of the best entry is between those of the others.
+    between = np.array([[[0.5, 0, 0.5], [1, 0, 0], [0, 0, 1]]])
+    found, margin, _ = judged(cross_attention(between, values, [1]), far)
     below = dataclasses.replace(found, excess=jnp.zeros(1))
     assert margin.status == MaxMarginStatus.INFEASIBLE
     assert risk_status(below, below.selected, margin) == RiskStatus.NO_MAX_MARGIN
