@@ -8,13 +8,13 @@ values b and labels alone (mathematics, section 8).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, array, in_memory, is_array, of_kind, reals, shown
@@ -44,6 +44,26 @@ from .model.parameters import (
 COPIES = 4
 
 
+class Stratum(NamedTuple):
+    """Some bags of a problem, as wide as the widest of them.
+
+    Attributes:
+        offsets: α of every entry.
+        values: b of every entry.
+        corpus: the bags, with their weights in the whole corpus.
+    """
+
+    offsets: Float[Array, "sequences width"]
+    values: Float[Array, " sequences width *classes"]
+    corpus: Corpus
+
+    def logits(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> Float[Array, "sequences width"]:
+        """Compute a + α of every entry from the scores of all tokens."""
+        return self.corpus.gather(scores) + self.offsets
+
+
 class Problem(eqx.Module):
     """A risk L(θ) = Σ_X w_X ℓ(m_X) of attention whose scores are linear in θ.
 
@@ -65,6 +85,9 @@ class Problem(eqx.Module):
         shape: of what is trained, if it is no vector: (d, d′) for a matrix.
         importance: whether tokens are words of a vocabulary that labels make important
             or not, by Assumption 1 of the paper.
+        groups: bags of similar width, where the corpus is mostly padding; empty if it
+            is not (`stratified`).
+        widths: of the groups.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -78,6 +101,27 @@ class Problem(eqx.Module):
     products: Products | None = None
     shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
     importance: bool = eqx.field(static=True, default=False)
+    groups: tuple[Int[Array, " _"], ...] = ()
+    widths: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def by_width(self) -> tuple[Stratum, ...]:
+        """Cut the bags into their groups."""
+        corpus, number = self.corpus, len(self.corpus.tokens)
+        weights = corpus.weights
+        if weights is None:
+            weights = jnp.full(number, 1 / number, self.offsets.dtype)
+        strata = []
+        for width, bags in zip(self.widths, self.groups, strict=True):
+            part = dataclasses.replace(
+                corpus,
+                tokens=corpus.tokens[bags, :width],
+                counts=corpus.counts[bags, :width],
+                labels=corpus.labels[bags],
+                weights=weights[bags],
+            )
+            offsets, values = self.offsets[bags, :width], self.values[bags, :width]
+            strata.append(Stratum(offsets, values, part))
+        return tuple(strata)
 
     @property
     def present(self) -> Bool[Array, "sequences width"]:
@@ -161,6 +205,35 @@ class Problem(eqx.Module):
         if self.shape is None:
             return vectors
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
+
+
+# Groups of bags: each is padded to at most twice its width, but for the last.
+_GROUPS = 4
+
+
+def stratified(problem: Problem) -> Problem:
+    """Group the bags of a problem by width, so that little of a group is padding.
+
+    A sum over bags is added up over groups; nothing else changes.
+
+    Example:
+        >>> x = jnp.ones((3, 4, 1))
+        >>> mask = jnp.array([[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0]], bool)
+        >>> few = stratified(cross_attention(x, x[..., 0], jnp.ones(3), mask=mask))
+        >>> few.widths, [bags.tolist() for bags in few.groups]
+        ((4, 1), [[0], [1, 2]])
+    """
+    there = np.asarray(problem.corpus.filled)
+    slots = np.arange(1, there.shape[1] + 1)
+    widths = np.max(np.where(there, slots, 1), axis=1)
+    halved = np.floor(np.log2(widths.max() / widths)).astype(int)
+    of_bag = np.minimum(halved, _GROUPS - 1)
+    groups = [np.flatnonzero(of_bag == group) for group in np.unique(of_bag)]
+    return dataclasses.replace(
+        problem,
+        groups=tuple(jnp.asarray(bags, jnp.int32) for bags in groups),
+        widths=tuple(int(widths[bags].max()) for bags in groups),
+    )
 
 
 def attention(parameters: Parameters, corpus: Corpus) -> Problem:

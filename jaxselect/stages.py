@@ -45,7 +45,7 @@ from .margin.max_margin import MaxMargin, MaxMarginStatus
 from .margin.risk import BestEntries, RiskStatus, best_entries, risk_status
 from .margin.span import span
 from .model.attention import Attention, attend_bags, functional_margin
-from .problem import Problem, check
+from .problem import Problem, check, stratified
 from .status import Status
 from .ties import Contracted, Ties, contract, find_ties, no_ties
 
@@ -58,6 +58,9 @@ STAGES = 12
 # Share of trained − start outside the span of row differences that is reported. Chosen:
 # descent in single precision stays below it.
 OUTSIDE = 1e-4
+
+# Entries from which a Hessian is worth keeping: measured.
+_LARGE = 2**13
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
@@ -608,6 +611,7 @@ def solve(
     start: "ArrayLike | None" = None,
     *,
     until_norm: Float[Scalar, ""] | float = 1e4,
+    stepper: str | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Solved:
     """Follow the gradient flow of a problem to its end, and certify where it leads.
@@ -624,6 +628,8 @@ def solve(
             `next_token`.
         start: a query or a matrix to start from; that of the problem by default.
         until_norm: norm of what is trained to stop at.
+        stepper: `rodas`, which computes a Hessian for each step, or `bdf`, which keeps
+            one for many steps; by default `bdf` for problems of many entries.
         settings: tolerances and bounds of the integration.
 
     Returns:
@@ -646,8 +652,14 @@ def solve(
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
+    traced = is_traced((problem, norm))
+    large = not traced and problem.offsets.size >= _LARGE
+    if stepper is not None or large:
+        settings = dataclasses.replace(settings, stepper=stepper or "bdf")
+    if large:
+        problem = stratified(problem)
     solve_from = partial(_solve, problem, norm, settings=settings)
-    if is_traced((problem, norm)):
+    if traced:
         return solve_from(None, stages=STAGES)
     # Most flows end in their first stage, whose program compiles in half the time.
     found = solve_from(None, stages=1)

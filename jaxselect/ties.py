@@ -133,7 +133,7 @@ def _velocity(
     """
     rows, logits = problem.rows, problem.logits(problem.scores(problem.start))
     bags = logits, problem.values, problem.corpus
-    pull, jacobian = query_curvature(rows, *bags, log_time)
+    pull, jacobian = query_curvature(rows, [bags], log_time)
     factor = cho_factor(jnp.eye(len(pull), dtype=pull.dtype) - jacobian)
     return cho_solve(factor, 2 * pull)
 
@@ -250,7 +250,8 @@ def _descent(
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
     """Compute −∇L and H = ∇²L at z; beyond the rank, H is filled to stay invertible."""
     rows, logits = problem.rows, problem.logits(problem.scores(place))
-    pull, jacobian = query_curvature(rows, logits, problem.values, problem.corpus)
+    bags = logits, problem.values, problem.corpus
+    pull, jacobian = query_curvature(rows, [bags])
     empty = jnp.all(rows == 0, axis=0)
     size = jnp.max(jnp.abs(jnp.diagonal(jacobian)))
     return pull, jnp.diag(jnp.where(empty, size, 0.0)) - jacobian

@@ -13,6 +13,7 @@ section 3a).
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,9 +39,16 @@ from ..model.attention import (
     score_gradient,
 )
 from ..model.curvature import growth_along_values, query_curvature
-from ..problem import Problem, check
+from ..problem import Problem, Stratum, check
 from .adjoint import in_both_modes
-from .control import FlowSettings
+from .bdf import Equation, integrate_bdf
+from .control import (
+    ROUNDINGS,
+    FlowSettings,
+    LogForces,
+    log_forces,
+    skips_a_force,
+)
 from .integration import (
     End,
     Events,
@@ -165,8 +173,8 @@ class Flow(eqx.Module):
     path_query: Float[Array, "times dim"]
     earlier_log_time: Float[Scalar, ""]
     earlier_query: Float[Array, " dim"]
-    num_fields: int | None = None
-    num_curvatures: int | None = None
+    num_fields: Int[Scalar, ""] | int | None = None
+    num_curvatures: Int[Scalar, ""] | int | None = None
 
 
 @full_precision
@@ -283,19 +291,10 @@ def _flow(
     over = jnp.asarray(False)
     if until_norm is not None:
         over = jnp.linalg.norm(problem.start) >= until_norm
-    found = integrate(
-        field,
-        Rodas5P(linearise, moving_frame=adjoint is None),
-        settings.score_control(problem.start.dtype),
-        problem,
-        jnp.zeros_like(problem.start),
-        (begin, jnp.where(over, begin, until_log_time)),
-        _events(problem),
-        max_steps=settings.max_steps,
-        path_log_times=path_log_times,
-        adjoint=adjoint,
-        known=known,
-    )
+    search = adjoint is None and known is None
+    integrated = _by_bdf if settings.stepper == "bdf" and search else _by_rodas
+    span = begin, jnp.where(over, begin, until_log_time)
+    found = integrated(problem, span, path_log_times, settings, adjoint, known)
     checkpoints = found.solution.controller_state.checkpoints
     before = _earlier(checkpoints.times, checkpoints.states, found.log_time)
     earlier_time, earlier = lax.stop_gradient(before)
@@ -311,8 +310,73 @@ def _flow(
         path_query=jnp.where(reached, given.start[None] + path, jnp.inf),
         earlier_log_time=earlier_time,
         earlier_query=given.start + earlier @ rotation.T,
+        num_fields=found.solution.stats.get("num_fields"),
+        num_curvatures=found.solution.stats.get("num_jacobians"),
     )
     return flow, found.end
+
+
+def _by_rodas(
+    problem: "QueryProblem",
+    span: tuple[Float[Scalar, ""], Float[Scalar, ""]],
+    path_log_times: Float[Array, " times"] | None,
+    settings: FlowSettings,
+    adjoint: Any,
+    known: End | None,
+) -> Integration:
+    """Integrate with a Hessian for each step; differentiable."""
+    return integrate(
+        field,
+        Rodas5P(linearise, moving_frame=adjoint is None),
+        settings.score_control(problem.start.dtype),
+        problem,
+        jnp.zeros_like(problem.start),
+        span,
+        _events(problem),
+        max_steps=settings.max_steps,
+        path_log_times=path_log_times,
+        adjoint=adjoint,
+        known=known,
+    )
+
+
+def _by_bdf(
+    problem: "QueryProblem",
+    span: tuple[Float[Scalar, ""], Float[Scalar, ""]],
+    path_log_times: Float[Array, " times"] | None,
+    settings: FlowSettings,
+    *_: Any,
+) -> Integration:
+    """Integrate with a Hessian that is kept for many steps."""
+    rows, start = problem.rows, jnp.zeros_like(problem.start)
+    rounding = ROUNDINGS * jnp.finfo(start.dtype).eps
+
+    def norm_at(moved: Array) -> Callable[[Array], Float[Scalar, ""]]:
+        allowed = settings.atol + rounding * jnp.max(jnp.abs(rows @ moved))
+        return lambda error: jnp.max(jnp.abs(rows @ error)) / allowed
+
+    def seen_at(moved: Array) -> list[LogForces]:
+        return [log_forces(*part) for part in problem.bags_at(moved)]
+
+    def skips(before: list[LogForces], after: list[LogForces]) -> Bool[Scalar, ""]:
+        return jnp.stack([*map(skips_a_force, before, after)]).any()
+
+    equation = Equation(
+        field=lambda log_time, moved: field(log_time, moved, problem),
+        jacobian=lambda log_time, moved: linearise(log_time, moved, problem)[2],
+        norm_at=norm_at,
+        seen_at=seen_at,
+        skips=skips,
+    )
+    return integrate_bdf(
+        equation,
+        problem,
+        start,
+        span,
+        _events(problem),
+        max_steps=settings.max_steps,
+        path_log_times=path_log_times,
+    )
 
 
 class QueryProblem(NamedTuple):
@@ -327,6 +391,8 @@ class QueryProblem(NamedTuple):
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at; None for none.
         held: ties that are to stay at rest; None for none.
+        strata: the same bags in groups of one width, of which their forces are added
+            up; none where the corpus is one such group.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -337,6 +403,14 @@ class QueryProblem(NamedTuple):
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""] | None
     held: Held | None = None
+    strata: tuple[Stratum, ...] = ()
+
+    def bags_at(self, moved: Float[Array, " dim"]) -> list[tuple[Array, Array, Corpus]]:
+        """Compute the logits at p_0 + x of every stratum, with its values and bags."""
+        scores = self.scores + self.rows @ moved
+        if self.strata:
+            return [(part.logits(scores), *part[1:]) for part in self.strata]
+        return [(self.logits_of(scores), self.values, self.corpus)]
 
     def logits_of(
         self, scores: Float[Array, " vocabulary"]
@@ -372,6 +446,7 @@ def aligned(
         start=problem.start @ rotation,
         until_norm=until_norm,
         held=held,
+        strata=problem.by_width(),
     )
 
 
@@ -379,22 +454,19 @@ def field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
     """Compute `velocity` at p_0 + x, in rotated axes."""
-    corpus, logits = problem.corpus, problem.logits_at(moved)
-    forces, _ = negative_entry_gradient(logits, problem.values, corpus, log_time)
-    return corpus.scatter(forces) @ problem.rows
+    forces = [
+        bags.scatter(negative_entry_gradient(logits, values, bags, log_time)[0])
+        for logits, values, bags in problem.bags_at(moved)
+    ]
+    return sum(forces[1:], forces[0]) @ problem.rows
 
 
 def linearise(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> tuple[PyTree, PyTree, PyTree]:
     """Compute the field, its derivative in τ and its Jacobian."""
-    velocity, jacobian = query_curvature(
-        problem.rows,
-        problem.logits_at(moved),
-        problem.values,
-        problem.corpus,
-        log_time,
-    )
+    parts = problem.bags_at(moved)
+    velocity, jacobian = query_curvature(problem.rows, parts, log_time)
     # The field depends on τ through the factor e^τ alone: it is its own derivative.
     return velocity, velocity, jacobian
 
@@ -417,8 +489,8 @@ def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 
 
 def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    logits = problem.logits_at(moved)
-    return cancellation(log_time, logits, problem.values, problem.corpus)
+    parts = problem.bags_at(moved)
+    return jnp.stack([cancellation(log_time, *part) for part in parts]).max()
 
 
 def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..checks import between, whole
+from ..checks import BadInput, between, whole
 from ..data.corpus import Corpus
 from ..model.attention import attend_bags, log_residual
 
@@ -157,7 +157,7 @@ def log_forces(
     return LogForces(attention.log_weights, rest, residual)
 
 
-class _Checkpoints(NamedTuple):
+class Checkpoints(NamedTuple):
     """Some accepted steps, whose times at least double from one to the next.
 
     Attributes:
@@ -173,18 +173,18 @@ class _Checkpoints(NamedTuple):
         kept: Bool[Scalar, ""],
         time: Float[Scalar, ""],
         state: Float[Array, " dim"],
-    ) -> "_Checkpoints":
+    ) -> "Checkpoints":
         """Add the end of a step to the checkpoints if the time has doubled."""
         times = jnp.append(self.times[1:], time)
         states = jnp.append(self.states[1:], state[None], axis=0)
         doubled = kept & (time >= 2 * self.times[-1])
-        return _Checkpoints(
+        return Checkpoints(
             jnp.where(doubled, times, self.times),
             jnp.where(doubled, states, self.states),
         )
 
 
-class _ScoreControl(NamedTuple):
+class ScoreControl(NamedTuple):
     """The state of the control of a flow of p.
 
     Attributes:
@@ -194,7 +194,7 @@ class _ScoreControl(NamedTuple):
     """
 
     errors: PyTree
-    checkpoints: _Checkpoints
+    checkpoints: Checkpoints
     forces: LogForces
 
 
@@ -220,9 +220,9 @@ class _ScoreController(PredictiveController):
         """Start with the parent's first step and the start as all checkpoints."""
         end, errors = super().init(terms, t0, t1, y0, dt0, args, *rest, **named)
         times = jnp.full(3, t0, jnp.result_type(t0))
-        checkpoints = _Checkpoints(times, jnp.stack([y0, y0, y0]))
+        checkpoints = Checkpoints(times, jnp.stack([y0, y0, y0]))
         forces = log_forces(args.logits_at(y0), args.values, args.corpus)
-        return end, _ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
+        return end, ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
 
     def adapt_step_size(
         self,
@@ -257,14 +257,18 @@ class _ScoreController(PredictiveController):
         )
         there = jax.lax.stop_gradient(t1), y1_candidate
         forces = jax.tree.map(partial(jnp.where, kept), reached, forces)
-        state = _ScoreControl(errors, checkpoints.after(kept, *there), forces)
+        state = ScoreControl(errors, checkpoints.after(kept, *there), forces)
         return kept, *next_step, state, result
 
 
 # Rounding of the largest score that a step may add to its error, in rounding units.
-_ROUNDINGS = 64
+ROUNDINGS = 64
 # Step of log(1+t) below which the integration stops as unresolved.
 SHORTEST_STEP = 1e-14
+
+
+# Methods that take the steps of a flow of p.
+STEPPERS = ("rodas", "bdf")
 
 
 @dataclass(frozen=True)
@@ -276,23 +280,28 @@ class FlowSettings:
             it.
         atol: absolute tolerance of a step, in attention scores.
         max_steps: bound on the number of steps, rejected ones included.
+        stepper: `rodas` computes a Hessian for each step; `bdf` keeps one for many
+            steps, which is faster for long or many bags.
     """
 
     rtol: float = 1e-6
     atol: float = 3e-5
     max_steps: int = 8192
+    stepper: str = "rodas"
 
     def __post_init__(self) -> None:
         """Refuse tolerances below what rounding allows."""
         between("rtol", self.rtol, 0.0, jnp.inf)
         between("atol", self.atol, 0.0, jnp.inf)
         whole("max_steps", self.max_steps)
+        if self.stepper not in STEPPERS:
+            raise BadInput(f"stepper {self.stepper!r}: wanted one of {STEPPERS}")
 
     def score_control(self, dtype: Any) -> _ScoreController:
         """The step size controller of the flow of p."""
         # Fail, do not loop.
         return _ScoreController(
-            _ROUNDINGS * float(jnp.finfo(dtype).eps),
+            ROUNDINGS * float(jnp.finfo(dtype).eps),
             self.atol,
             norm=optx.max_norm,
             dtmin=SHORTEST_STEP,

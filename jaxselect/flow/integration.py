@@ -166,7 +166,7 @@ def integrate(
     _, _, last = solution.solver_state
     if known is None:
         end = End(log_time, solution.event_mask)
-        passage = _passage(problem, events, end, last)
+        passage = time_of_event(problem, events, end, last)
         log_time = jnp.where(end.by_event, passage, log_time)
         state = jnp.where(end.by_event, last.evaluate(passage), state)
         end = end._replace(log_time=log_time)
@@ -203,11 +203,15 @@ def _excess(
     return excess
 
 
-def _passage(
-    problem: PyTree, events: Events, end: End, step: DenseOutput
+def time_of_event(
+    problem: PyTree,
+    events: Events,
+    end: End,
+    step: dfx.AbstractLocalInterpolation,
 ) -> Float[Scalar, ""]:
     """Find where h = 0 within a step, by Newton's method, if an event ended it."""
     excess = _excess(problem, events, end)
+    latest = jnp.asarray(step.t1)
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         log_time, moved, number = state
@@ -218,11 +222,11 @@ def _passage(
         log_time, _, number = state
         along = lambda s: excess(s, step.evaluate(s))  # noqa: E731
         value, rate = jax.jvp(along, (log_time,), (jnp.ones_like(log_time),))
-        found = jnp.clip(log_time - value / rate, step.t0, step.t1)
+        found = jnp.clip(log_time - value / rate, step.t0, latest)
         return found, jnp.abs(found - log_time), number + 1
 
-    far = jnp.where(end.by_event, jnp.inf, 0.0).astype(step.t1.dtype)
-    begun = step.t1, far, jnp.asarray(0)
+    far = jnp.where(end.by_event, jnp.inf, 0.0).astype(latest.dtype)
+    begun = latest, far, jnp.asarray(0)
     return lax.while_loop(unfinished, closer, begun)[0]
 
 

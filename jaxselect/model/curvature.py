@@ -1,5 +1,6 @@
 """The Jacobian −∂²L/∂a² of the forces in score space."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -66,28 +67,43 @@ def score_curvature(
 
 def query_curvature(
     rows: Float[Array, "vocabulary dim"],
-    logits: Float[Array, "sequences width"],
-    values: Float[Array, " sequences width *classes"],
-    corpus: Corpus,
+    parts: Sequence[tuple[Array, Array, Corpus]],
     log_scale: Float[Scalar, ""] | float = 0.0,
 ) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
     """Compute −∂L/∂p and −∂²L/∂p² for scores A p, both times e^{log_scale}.
 
     By tokens AᵀJA with the Jacobian J of `score_curvature`; for a large vocabulary by
-    entries, Σ_e h_e A_e A_eᵀ less the products of Aᵀh and Aᵀx of every sequence.
+    entries, Σ_e h_e A_e A_eᵀ less the products of Aᵀh and Aᵀx of every sequence. Parts
+    of the bags, each with its logits and values, are added up.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> corpus = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> even = jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
-        >>> pull, _ = query_curvature(jnp.eye(2), *even, corpus)
+        >>> even = jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]]), corpus
+        >>> pull, _ = query_curvature(jnp.eye(2), [even])
         >>> [round(x, 4) for x in pull.tolist()]
         [0.0944, -0.0944]
     """
     vocabulary, dim = rows.shape
-    if vocabulary * vocabulary <= corpus.tokens.size * max(dim, _FEW_AXES):
-        gradient, jacobian = score_curvature(logits, values, corpus, log_scale)
+    entries = sum(corpus.tokens.size for _, _, corpus in parts)
+    by_token = vocabulary * vocabulary <= entries * max(dim, _FEW_AXES)
+    of_part = score_curvature if by_token else partial(_by_entries, rows)
+    found = [of_part(*part, log_scale) for part in parts]
+    gradient, jacobian = jax.tree.map(lambda *each: sum(each[1:], each[0]), *found)
+    if by_token:
         return gradient @ rows, rows.T @ (jacobian @ rows)
+    return gradient, jacobian
+
+
+def _by_entries(
+    rows: Float[Array, "vocabulary dim"],
+    logits: Float[Array, "sequences width"],
+    values: Float[Array, " sequences width *classes"],
+    corpus: Corpus,
+    log_scale: Float[Scalar, ""] | float,
+) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """Compute `query_curvature` without a matrix of all tokens."""
+    dim = rows.shape[1]
     pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
     entries = rows[corpus.tokens]
     forces = pull[: len(entries)]

@@ -6,8 +6,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect.flow.control import STEPPERS
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
@@ -21,8 +23,15 @@ PATH = np.geomspace(0.1, 200.0, 15)
 BOUNDS = {"until_norm": np.inf, "until_log_time": 1e15, "from_log_time": 0.0}
 
 
-def run(start, corpus, *, path=PATH, settings=FlowSettings(), **bounds):
+# What every stepper obeys.
+by_every_stepper = pytest.mark.parametrize("stepper", STEPPERS)
+
+
+def run(
+    start, corpus, *, path=PATH, settings=FlowSettings(), stepper="rodas", **bounds
+):
     """`cls_flow` in R^d, by one program for all bounds and problems of a shape."""
+    settings = replace(settings, stepper=stepper)
     bounds = jax.tree.map(partial(jnp.asarray, dtype=float), BOUNDS | bounds)
     return _run(start, corpus, bounds, jnp.asarray(path), settings=settings)
 

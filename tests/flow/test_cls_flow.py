@@ -20,7 +20,7 @@ from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
 from tests.flow import literal_joint
-from tests.flow.cls_runs import PATH, TIGHT, risk_of_query, run
+from tests.flow.cls_runs import PATH, TIGHT, by_every_stepper, risk_of_query, run
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 DIM = 16
@@ -39,46 +39,56 @@ def _problem(key, step_size):
     return embedding_step(start, corpus, step_size), corpus
 
 
-def test_agrees_with_scipy_late():
+@by_every_stepper
+def test_agrees_with_scipy_late(stepper):
     """LSODA of SciPy on an independent, literal field."""
     wanted = literal_joint.integrate(*problem(), (0.0, 1.0, 0.0), 25.0)[-2]
-    flow = run(*problem(), until_log_time=25.0, settings=TIGHT)
+    flow = run(*problem(), until_log_time=25.0, settings=TIGHT, stepper=stepper)
     np.testing.assert_allclose(flow.query, wanted, atol=1e-7)
 
 
-def test_tolerance_controls_the_error_in_every_regime():
+@by_every_stepper
+def test_tolerance_controls_the_error_in_every_regime(stepper):
     """In scores: the default is used, and its steps' errors do not add up to many."""
     for step_size in (3.0, 300.0, 3000.0):
         start, corpus = problem(1, step_size)
         coarse, fine = (
-            start.embeddings @ run(start, corpus, until_log_time=50.0, **settings).query
+            start.embeddings
+            @ run(start, corpus, until_log_time=50.0, **settings, stepper=stepper).query
             for settings in ({}, {"settings": TIGHT})
         )
         assert 1e-8 < jnp.abs(coarse - fine).max() < 10 * FlowSettings().atol
 
 
-def test_nothing_happens_in_no_time():
+@by_every_stepper
+def test_nothing_happens_in_no_time(stepper):
     parameters, corpus = problem()
-    flow = run(parameters, corpus, until_log_time=0.0)
+    flow = run(parameters, corpus, until_log_time=0.0, stepper=stepper)
     np.testing.assert_allclose(flow.query, parameters.query, rtol=1e-12)
     norm = jnp.linalg.norm(parameters.query)
     for bound, begin in ((1e-3, 0.0), ((1 - 1e-9) * norm, 0.0), (1e-3, 7.0)):
-        at_once = run(parameters, corpus, until_norm=bound, from_log_time=begin)
+        at_once = run(
+            parameters, corpus, until_norm=bound, from_log_time=begin, stepper=stepper
+        )
         np.testing.assert_allclose(at_once.query, parameters.query, rtol=1e-12)
         assert at_once.status == FlowStatus.REACHED and at_once.log_time == begin
 
 
-def test_the_norm_asked_for_is_the_norm_reached():
+@by_every_stepper
+def test_the_norm_asked_for_is_the_norm_reached(stepper):
     parameters, corpus = problem()
     for norm in (3.0, 1e3, 1e6):
-        flow = run(parameters, corpus, until_norm=norm)
+        flow = run(parameters, corpus, until_norm=norm, stepper=stepper)
         assert flow.status == FlowStatus.REACHED
         np.testing.assert_allclose(jnp.linalg.norm(flow.query), norm, rtol=1e-12)
 
 
-def test_the_path_is_the_flow_and_the_risk_falls_along_it():
+@by_every_stepper
+def test_the_path_is_the_flow_and_the_risk_falls_along_it(stepper):
     parameters, corpus = problem()
-    flow = jax.tree.map(np.asarray, run(parameters, corpus, until_norm=100.0))
+    flow = jax.tree.map(
+        np.asarray, run(parameters, corpus, until_norm=100.0, stepper=stepper)
+    )
     reached = np.isfinite(flow.path_log_times)
     assert 5 < reached.sum() < 15
     np.testing.assert_array_equal(reached, flow.log_time >= PATH)
@@ -88,7 +98,7 @@ def test_the_path_is_the_flow_and_the_risk_falls_along_it():
     )
     assert (np.diff(risks) < 0).all()
     some = flow.path_log_times[4]
-    there = run(parameters, corpus, until_log_time=some)
+    there = run(parameters, corpus, until_log_time=some, stepper=stepper)
     np.testing.assert_allclose(flow.path_query[4], there.query, atol=2e-5)
 
 
@@ -140,13 +150,17 @@ def test_derivatives_match_finite_differences_in_both_modes(which, status):
     np.testing.assert_allclose(pulled, slopes.sum(), rtol=1e-8)
 
 
-def test_numbers_that_are_none_are_a_status():
+@by_every_stepper
+def test_numbers_that_are_none_are_a_status(stepper):
     parameters, corpus = problem()
     for broken in (
         replace(parameters, embeddings=jnp.nan * parameters.embeddings),
         replace(parameters, head=jnp.inf * parameters.head),
     ):
-        assert run(broken, corpus, until_norm=10.0).status == FlowStatus.FAILED
+        assert (
+            run(broken, corpus, until_norm=10.0, stepper=stepper).status
+            == FlowStatus.FAILED
+        )
 
 
 def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch):
@@ -180,22 +194,24 @@ def test_bounds_that_are_no_numbers_and_other_vocabularies_are_refused():
     assert flow.status == FlowStatus.NORM_NOT_REACHED
 
 
-def test_an_earlier_point_is_one_of_the_flow():
+@by_every_stepper
+def test_an_earlier_point_is_one_of_the_flow(stepper):
     """No later than at three quarters of its log-time."""
     end, given = 100.0, problem()
     for _ in range(2):
-        flow = run(*given, until_log_time=end)
+        flow = run(*given, until_log_time=end, stepper=stepper)
         assert 0 < flow.earlier_log_time <= 0.75 * end
-        there = run(*given, until_log_time=flow.earlier_log_time)
+        there = run(*given, until_log_time=flow.earlier_log_time, stepper=stepper)
         np.testing.assert_allclose(flow.earlier_query, there.query, atol=2e-5)
         # A point that is early enough for one end is too late for another.
         end = 1.2 * flow.earlier_log_time
 
 
-def test_what_is_orthogonal_to_every_difference_never_moves():
+@by_every_stepper
+def test_what_is_orthogonal_to_every_difference_never_moves(stepper):
     """The part of p orthogonal to all E_s − E_r is conserved, to rounding of 10⁶."""
     parameters, corpus = problem()
-    flow = run(parameters, corpus, until_norm=1e6)
+    flow = run(parameters, corpus, until_norm=1e6, stepper=stepper)
     differences = parameters.embeddings[1:] - parameters.embeddings[:1]
     basis = np.linalg.svd(differences, full_matrices=True)[2][len(differences) :]
     moved = basis @ np.asarray(flow.query - parameters.query)
@@ -203,7 +219,8 @@ def test_what_is_orthogonal_to_every_difference_never_moves():
     np.testing.assert_allclose(moved, 0.0, atol=1e-9)
 
 
-def test_names_of_tokens_and_order_of_sequences_do_not_matter():
+@by_every_stepper
+def test_names_of_tokens_and_order_of_sequences_do_not_matter(stepper):
     parameters, corpus = problem()
     random = np.random.default_rng(5)
     name = random.permutation(corpus.vocabulary).astype(np.int32)
@@ -217,6 +234,8 @@ def test_names_of_tokens_and_order_of_sequences_do_not_matter():
     )
     moved = jnp.asarray(np.asarray(parameters.embeddings)[np.argsort(name)])
     other = Parameters(moved, parameters.query, parameters.head)
-    first = run(parameters, corpus, until_log_time=100.0, settings=TIGHT)
-    second = run(other, renamed, until_log_time=100.0, settings=TIGHT)
+    first = run(
+        parameters, corpus, until_log_time=100.0, settings=TIGHT, stepper=stepper
+    )
+    second = run(other, renamed, until_log_time=100.0, settings=TIGHT, stepper=stepper)
     np.testing.assert_allclose(first.query, second.query, atol=1e-6)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.model.parameters import Parameters
-from tests.flow.cls_runs import PATH, risk_of_query, run
+from tests.flow.cls_runs import PATH, by_every_stepper, risk_of_query, run
 
 
 def pairs(labels):
@@ -18,17 +18,18 @@ def pairs(labels):
     return from_sequences(3 * [[0, 1]], labels, vocabulary=3)
 
 
-def test_a_flow_that_cannot_grow_says_so():
+@by_every_stepper
+def test_a_flow_that_cannot_grow_says_so(stepper):
     """With E v = 0 the risk is flat; opposite labels on one bag give it a minimum."""
     corpus = pairs([1, 1, -1])
     tokens = jnp.diag(jnp.array([1.0, 1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
-    flow = run(parameters, corpus, until_norm=1e3)
+    flow = run(parameters, corpus, until_norm=1e3, stepper=stepper)
     assert flow.status == FlowStatus.NORM_NOT_REACHED
     np.testing.assert_allclose(flow.query, parameters.query, rtol=1e-12)
     tokens = jnp.diag(jnp.array([3.0, -1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
-    flow = run(parameters, corpus, until_norm=1e3)
+    flow = run(parameters, corpus, until_norm=1e3, stepper=stepper)
     assert flow.status == FlowStatus.FORCES_CANCEL
     # Sooner, forces of order one that cancel leave half of the digits of their sum.
     assert flow.log_time > 20
@@ -41,7 +42,8 @@ def test_a_flow_that_cannot_grow_says_so():
     np.testing.assert_allclose(step, 0.0, atol=FlowSettings().atol)
 
 
-def test_a_change_too_sudden_to_follow_is_not_a_balance():
+@by_every_stepper
+def test_a_change_too_sudden_to_follow_is_not_a_balance(stepper):
     """From 45 behind, a token overtakes within e^−45 of a log-time near 45.
 
     The longer the embeddings, the sooner, and the weaker the pulls that do it.
@@ -53,12 +55,12 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance():
             query = jnp.array([0.0, behind / length, 0.0])
             tokens = length * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
             start = Parameters(tokens, query, head / length)
-            flow = run(start, corpus, until_norm=1e3)
+            flow = run(start, corpus, until_norm=1e3, stepper=stepper)
             assert FlowStatus(flow.status.item()).name == wanted
             # The weaker token pulls itself up at a rate of the length squared.
             near = behind - 2 * np.log(length)
             assert wanted == "REACHED" or abs(flow.log_time - near) < 1
-            assert flow.num_steps < 300
+            assert flow.num_steps < {"rodas": 300, "bdf": 900}[stepper]
 
 
 NEARLY_TIED = from_bags(
@@ -75,11 +77,12 @@ def nearly_tied(shift):
     return Parameters(jnp.eye(3), query, jnp.array([0.0, -1.0, 1.0]))
 
 
-def test_a_shift_that_no_softmax_sees_moves_no_score_difference():
+@by_every_stepper
+def test_a_shift_that_no_softmax_sees_moves_no_score_difference(stepper):
     """p − p_0 is integrated: what is orthogonal to all differences stays p_0's."""
     for end in (20.0, 30.0):
         flow, far = (
-            run(nearly_tied(shift), NEARLY_TIED, until_log_time=end)
+            run(nearly_tied(shift), NEARLY_TIED, until_log_time=end, stepper=stepper)
             for shift in (0.0, 1e6)
         )
         moved = np.asarray(far.query - nearly_tied(1e6).query)

@@ -404,7 +404,7 @@ def test_curvature_by_entries_is_that_by_tokens(classes):
     logits = problem.logits(problem.scores(query))
     bags = logits, problem.values, problem.corpus
     assert problem.corpus.vocabulary**2 > 16 * problem.corpus.tokens.size
-    found = jax.jit(query_curvature)(problem.rows, *bags)
+    found = jax.jit(query_curvature)(problem.rows, [bags])
     gradient, jacobian = jax.jit(score_curvature)(*bags)
     assert_close(found[0], gradient @ problem.rows)
     assert_close(found[1], problem.rows.T @ jacobian @ problem.rows)

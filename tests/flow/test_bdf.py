@@ -1,0 +1,121 @@
+"""BDF with a kept Jacobian: orders, straight lines, and what renews the Jacobian.
+
+Source: mathematics, section 3a.
+"""
+
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect.checks import BadInput
+from jaxselect.flow.bdf import Equation, integrate_bdf, rescaled
+from jaxselect.flow.control import FlowSettings
+from tests.tolerances import assert_close
+
+
+def nothing_seen(*_):
+    """No force is looked for."""
+    return jnp.asarray(False)
+
+
+def equation(field, atol):
+    """An equation with errors in units of a tolerance, and of some roundings."""
+
+    def norm_at(y):
+        allowed = atol + 64 * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(y))
+        return lambda error: jnp.max(jnp.abs(error)) / allowed
+
+    return Equation(
+        field=field,
+        jacobian=jax.jacfwd(field, argnums=1),
+        norm_at=norm_at,
+        seen_at=nothing_seen,
+        skips=nothing_seen,
+    )
+
+
+def follow(field, start, until, atol, max_steps=4000):
+    """The end of an integration from s = 0."""
+    span = jnp.zeros(()), jnp.asarray(until)
+    start = jnp.asarray(start)
+    return integrate_bdf(
+        equation(field, atol), None, start, span, OrderedDict(), max_steps=max_steps
+    )
+
+
+def test_differences_of_a_polynomial_are_those_at_the_new_spacing():
+    """Of degree five, where the last of them is used."""
+    polynomial = np.polynomial.Polynomial([1.0, -2.0, 0.5, 3.0, -1.0, 0.25])
+
+    def differences(spacing):
+        points = polynomial(2.0 - spacing * np.arange(6))
+        rows = [points]
+        while len(rows[-1]) > 1:
+            rows.append(rows[-1][:-1] - rows[-1][1:])
+        return jnp.array([row[0] for row in rows] + [7.0, 9.0])[:, None]
+
+    for factor in (0.3, 1.7):
+        found = rescaled(differences(0.1), jnp.array(5), jnp.array(factor))
+        assert_close(found, differences(0.1 * factor), worse=1e2)
+
+
+def test_the_error_follows_the_tolerance_of_a_stiff_equation_in_motion():
+    """y′ = −10⁴ (y − sin s) + cos s from off the solution sin s, and a slow part."""
+
+    def field(time, y):
+        slow = -y[1]
+        return jnp.stack([-1e4 * (y[0] - jnp.sin(time)) + jnp.cos(time), slow])
+
+    @jax.jit
+    def errors(atol):
+        found = follow(field, [1.0, 1.0], 3.0, atol)
+        exact = jnp.stack([jnp.sin(3.0), jnp.exp(-3.0)])
+        return jnp.abs(found.state - exact).max(), found.solution.stats
+
+    coarse, fine = errors(1e-4), errors(1e-8)
+    assert fine[0] < 1e-7 < coarse[0] < 1e-3
+    # Four decades of tolerance for a quarter of a step: an order above five.
+    assert fine[1]["num_steps"] < 4 * coarse[1]["num_steps"]
+    assert fine[1]["num_jacobians"] < 4
+
+
+def test_a_straight_line_takes_few_steps_to_any_time():
+    """y′ = g − μ (y − g s): from y = 0 the line g s."""
+    slope = jnp.array([1.0, -3.0])
+
+    @jax.jit
+    def end(until):
+        line = lambda time, y: slope - 5.0 * (y - slope * time)  # noqa: E731
+        found = follow(line, [0.0, 0.0], until, 1e-6)
+        return found.state, found.solution.stats["num_steps"]
+
+    for until in (1e3, 1e12):
+        state, steps = end(until)
+        assert_close(state / until, slope)
+        assert steps < 60
+
+
+def test_a_jacobian_that_has_aged_is_renewed():
+    """The stiffness grows like eˢ: from s = 1 on one kept from the start fails."""
+
+    def field(time, y):
+        return -jnp.exp(time) * (y - jnp.sin(time))
+
+    found = jax.jit(lambda: follow(field, [0.0], 20.0, 1e-8))()
+    np.testing.assert_allclose(found.state, np.sin(20.0), atol=1e-7)
+    stats = {name: int(number) for name, number in found.solution.stats.items()}
+    assert 10 < stats["num_jacobians"] < stats["num_steps"] / 4
+
+
+def test_growth_is_followed_and_not_damped():
+    """An implicit step longer than the growth resolves would turn it round."""
+    found = jax.jit(lambda: follow(lambda time, y: 3.0 * y, [1e-9], 6.0, 1e-15))()
+    np.testing.assert_allclose(found.state, 1e-9 * np.exp(18.0), rtol=1e-5)
+
+
+def test_a_stepper_that_is_none_is_refused():
+    with pytest.raises(BadInput, match="stepper 'euler': wanted one of"):
+        FlowSettings(stepper="euler")

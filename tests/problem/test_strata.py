@@ -1,0 +1,71 @@
+"""Bags in groups of similar width: the same forces, Hessian and end as all together.
+
+Source: mathematics, sections 3a and 8.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect import cross_attention, solve
+from jaxselect.data.loss import LOGISTIC
+from jaxselect.flow.cls import aligned, field, linearise
+from jaxselect.flow.control import STEPPERS
+from jaxselect.problem import stratified
+from tests.tolerances import assert_close
+
+N, WIDTH, DIM = 12, 9, 4
+
+
+def ragged(seed, *, classes=None, weights=False, separable=False):
+    """Bags of one to nine entries, most of them short."""
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(N, WIDTH, DIM))
+    lengths = np.array([WIDTH, 1, 3, 2, 4, 4, 2, 1, 3, 4, 2, 3])
+    values = random.normal(size=(N, WIDTH, *([classes] if classes else [])))
+    labels = random.choice([-1, 1], N) if classes is None else np.arange(N) % classes
+    if separable:
+        values = features[..., 0]
+        labels = np.ones(N, int)
+    return cross_attention(
+        features,
+        values,
+        labels,
+        mask=np.arange(WIDTH) < lengths[:, None],
+        weights=random.uniform(0.2, 2.0, N) if weights else None,
+        loss=LOGISTIC,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": True}, {"classes": 3}])
+def test_groups_add_up_to_all_bags(options):
+    whole = ragged(0, **options)
+    cut = stratified(whole)
+    assert len(cut.groups) > 1 and cut.widths[0] == WIDTH
+    assert sorted(np.concatenate(cut.groups).tolist()) == list(range(N))
+    place = jnp.asarray(np.random.default_rng(1).normal(size=DIM))
+
+    @partial(jax.jit, static_argnums=0)
+    def forces(function, problem):
+        return function(jnp.asarray(2.0), place, aligned(problem, None)[1])
+
+    assert_close(forces(field, cut), forces(field, whole))
+    for part, wanted in zip(
+        forces(linearise, cut), forces(linearise, whole), strict=True
+    ):
+        assert_close(part, wanted)
+
+
+@pytest.mark.parametrize("stepper", STEPPERS)
+def test_a_problem_ends_as_it_does_whole_and_by_every_stepper(stepper):
+    """Status, p_mm to rounding, and where p is, to what steps may err."""
+    for seed in range(3):
+        whole = ragged(seed, separable=seed < 2)
+        wanted = solve(whole, until_norm=1e3)
+        found = solve(stratified(whole), until_norm=1e3, stepper=stepper)
+        assert found.status == wanted.status
+        assert_close(found.margin.direction, wanted.margin.direction)
+        np.testing.assert_allclose(found.trained, wanted.trained, atol=1e-3)
