@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
-from .data.corpus import Corpus
+from .data.corpus import Corpus, map_blocks
 from .flow.cls import Held, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
@@ -282,9 +282,13 @@ def _diameters(
     corpus: Corpus,
 ) -> Float[Array, " sequences"]:
     """Compute max ‖E_s − E_r‖ over some entries of every bag."""
-    apart = jax.vmap(difference_lengths)(rows[corpus.tokens])
-    both = some[:, :, None] & some[:, None]
-    return jnp.max(jnp.where(both, apart, 0.0), axis=(1, 2))
+    width, axes = corpus.tokens.shape[1], rows.shape[1]
+
+    def of_bag(tokens: Array, some: Array) -> Float[Scalar, ""]:
+        apart = difference_lengths(rows[tokens])
+        return jnp.max(jnp.where(some[:, None] & some[None], apart, 0.0))
+
+    return map_blocks(of_bag, corpus.tokens, some, numbers=width * (width + axes))
 
 
 def no_ties(problem: Problem) -> Ties:
@@ -344,9 +348,14 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
     )
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    seen = (inside @ ties.root)[corpus.tokens]
-    far = seen - jnp.take_along_axis(seen, ties.slot[:, None, None], axis=1)
-    far = 2 * ties.rest.decrement * jnp.linalg.norm(far, axis=2)
+    seen = inside @ ties.root
+
+    def from_slot(tokens: Array, slot: Array) -> Float[Array, " width"]:
+        return jnp.linalg.norm(seen[tokens] - seen[tokens[slot]][None], axis=1)
+
+    numbers = corpus.tokens.shape[1] * seen.shape[1]
+    far = map_blocks(from_slot, corpus.tokens, ties.slot, numbers=numbers)
+    far = 2 * ties.rest.decrement * far
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
     eps = jnp.finfo(at_rest.dtype).eps
     blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
@@ -388,15 +397,20 @@ def _held(
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
-    rows, heads = before.gather(inside), [1] * (after.values.ndim - 2)
+    heads = [1] * (after.values.ndim - 2)
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
-    beside = rows.reshape(*share.shape, *heads, -1)
+
+    def times_rows(tokens: Array, weights: Array) -> Array:
+        return jnp.tensordot(weights, inside[tokens], (0, 0))
+
+    numbers = share.shape[1] * inside.shape[1]
+    sums = partial(map_blocks, times_rows, before.tokens, numbers=numbers)
     return Held(
         tied=ties.tied,
         tokens=before.tokens,
         rows=inside,
-        means=jnp.sum(share[..., None] * rows, axis=1),
-        bends=jnp.sum(weighted[..., None] * beside, axis=1),
+        means=sums(share),
+        bends=sums(weighted),
         slopes=output_forces(margin, before.loss),
         reach=spread * bent * ties.widths * most,
         allowed=jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0),

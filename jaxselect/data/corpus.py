@@ -10,7 +10,7 @@ padded bags in JAX arrays, `jaxselect.sparse` for ragged bags in NumPy arrays.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -232,6 +232,33 @@ class Corpus(AbstractBags, eqx.Module):
         if self.weights is None:
             return self.scatter(per_slot) / len(self.labels)
         return self.scatter(self.weighted(per_slot))
+
+
+# Numbers that a map over bags may hold at a time: 128 MiB.
+_BLOCK = 2**24
+
+
+def map_blocks(
+    function: Callable[..., Array], *each: Shaped[Array, "..."], numbers: int
+) -> Array:
+    """Map a function over the first axis, in blocks where all would take much memory.
+
+    Args:
+        function: of one element of each array.
+        each: arrays with equally many elements.
+        numbers: that the function holds for one element.
+
+    Returns:
+        Its results, stacked.
+
+    Example:
+        >>> map_blocks(jnp.sum, jnp.ones((3, 2)), numbers=2**24).tolist()
+        [2.0, 2.0, 2.0]
+    """
+    size = max(1, _BLOCK // max(numbers, 1))
+    if size >= len(each[0]):
+        return jax.vmap(function)(*each)
+    return jax.lax.map(lambda one: function(*one), each, batch_size=size)
 
 
 def padded_logits(

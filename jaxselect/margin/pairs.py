@@ -22,7 +22,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..data.components import subtract_group_means
-from ..data.corpus import Corpus
+from ..data.corpus import Corpus, map_blocks
 from ..data.loss import Loss
 from ..model.attention import FunctionalMargin, functional_margin
 from ..model.selection import competing_pairs
@@ -177,8 +177,9 @@ class PairMask(AbstractPairs):
         self, rows: Float[Array, "vocabulary dim"]
     ) -> Float[Array, "vocabulary vocabulary"]:
         """Differences of all rows."""
-        apart = rows[:, None, :] - rows[None, :, :]
-        return jnp.where(self.held, _lengths(apart), 0.0)
+        from_all = lambda row: _lengths(row[None] - rows)  # noqa: E731
+        apart = map_blocks(from_all, rows, numbers=rows.size)
+        return jnp.where(self.held, apart, 0.0)
 
     def products(
         self,
