@@ -73,10 +73,10 @@ def dissipates(
     tiny_step = loss.excess(margin.value, jnp.where(small, gain, 0.0))
     fall = corpus.mean(jnp.where(small, tiny_step, values[0] - values[1]))
 
-    float_info = jnp.finfo(query.dtype)
+    float_info, number = jnp.finfo(query.dtype), jnp.asarray(num_steps, query.dtype)
     largest = jnp.max(jnp.abs(jnp.stack(scores)), initial=0.0)
     error = atol + _SCORE_ROUNDINGS * float_info.eps * (1 + largest)
-    error = (1 + num_steps) * error + jnp.max(problem.offset_errors, initial=0.0)
+    error = (1 + number) * error + jnp.max(problem.offset_errors, initial=0.0)
     forces = sum(
         sized_forces(problem.logits(each), problem.values, corpus)[1].sum()
         for each in scores
@@ -88,7 +88,7 @@ def dissipates(
 
     begin, until = log_times
     # A step may be shorter than the spacing of floats at its log-time.
-    unseen = (1 + num_steps) * float_info.eps * jnp.maximum(jnp.abs(until), 1.0)
+    unseen = (1 + number) * float_info.eps * jnp.maximum(jnp.abs(until), 1.0)
     elapsed = until + jnp.log(unseen - jnp.expm1(begin - until))
     distance = jnp.exp((elapsed + jnp.log(jnp.maximum(most, 0.0))) / 2)
     middle = jnp.mean(problem.rows, axis=0, keepdims=True)
