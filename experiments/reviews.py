@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, at_least
 from experiments.common.console import command, say
-from experiments.common.numbers import num, rounded
+from experiments.common.numbers import num
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
@@ -242,33 +242,8 @@ CLAIMS = (
 )
 
 
-VOCABULARY = 20_000
-"""Words of a model that travel with the page, the most frequent ones."""
-
-
-def _model(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The model's most frequent words, to weigh a sentence with."""
-    often = np.argsort(-arrays["occurrences"], kind="stable")[:VOCABULARY]
-    words = arrays["words"][often]
-    scores, values = arrays["scores_last"][often], arrays["values_last"][often]
-    # Something to begin with: what this model attends to, among plain words.
-    plain = often[: min(len(often), 400)]
-    top = plain[np.argsort(-arrays["scores_last"][plain])[:3]]
-    rest = plain[:6]
-    example = [
-        str(arrays["words"][place])[:40] for place in (*rest[:3], *top, *rest[3:])
-    ]
-    return {
-        "name": "reviews",
-        "words": [str(word)[:60] for word in words],
-        "scores": rounded(scores),
-        "values": rounded(values),
-        "example": " ".join(example),
-    }
-
-
 def show(found: Finished) -> Shown:
-    """The step, the model after training, and a sentence to try."""
+    """The step, and the model after training."""
     results = found.results
     warning = mostly_left_out(results)
     return Shown(
@@ -279,7 +254,6 @@ def show(found: Finished) -> Shown:
             f"right in {results['last']['test_accuracy']:.1%} of the test reviews.",
             *([f"But {warning}."] if warning else []),
         ],
-        words=_model(found.arrays),
     )
 
 

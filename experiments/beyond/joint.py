@@ -897,8 +897,8 @@ def _phase_maps(finished: Finished) -> Figure:
 
 LAW = 0.05
 """Largest relative deviation from an asymptotic law at the end of a flow."""
-HEADINGS = {"UNCHANGED": Verdict.HOLDS, "RELAXED": Verdict.FAILS} | dict.fromkeys(
-    ("NOT_CERTIFIED", "NO_MAX_MARGIN", "NOT_REACHED"), Verdict.OPEN
+HEADINGS = {"UNCHANGED": Verdict.CERTIFIED, "RELAXED": Verdict.REFUTED} | dict.fromkeys(
+    ("NOT_CERTIFIED", "NO_MAX_MARGIN", "NOT_REACHED"), Verdict.NOT_RUN
 )
 """Where p heads beside a trained head."""
 
@@ -907,12 +907,12 @@ def beside_head(found: Finished) -> Measured:
     """With v trained besides, the direction of p stays as it is."""
     parts = [found.results[x] for x in ("equal", "unequal") if x in found.results]
     if not parts:
-        return Measured(Verdict.OPEN, "not a part of this study", counted(0, "draw"))
+        return Measured(Verdict.NOT_RUN, "not a part of this study", counted(0, "draw"))
     counts = {verdict: 0 for verdict in HEADINGS.values()}
     for part in parts:
         for status, number in part["status"].items():
             counts[of_status(status, HEADINGS)] += number
-    held, failed = counts[Verdict.HOLDS], counts[Verdict.FAILS]
+    held, failed = counts[Verdict.CERTIFIED], counts[Verdict.REFUTED]
     total = sum(part["draws"] for part in parts)
     return Measured(
         of_runs(held, failed, total),
@@ -932,7 +932,7 @@ def nothing_frozen(found: Finished) -> Measured:
     ]
     off = np.abs(finite(row["off"]["mean"] for row in rows) - 1)
     if not len(off):
-        return Measured(Verdict.OPEN, "not a part of this study", counted(0, "cell"))
+        return Measured(Verdict.NOT_RUN, "not a part of this study", counted(0, "cell"))
     good = int((off <= LAW).sum())
     return Measured(
         of_cases(good, len(off)),

@@ -531,7 +531,7 @@ def decided(found: Finished) -> Measured:
     hits = sum(count for name, count in counts.items() if name in SURE)
     left = ", ".join(f"{counts[x]} {x}" for x in sorted(counts) if x not in SURE)
     return Measured(
-        of_cases(hits, total, Verdict.HOLDS),
+        of_cases(hits, total, Verdict.CERTIFIED),
         f"{hits} of {total} certified" + (f"; {left}" if left else ""),
         f"{total} problems",
         num(1 - hits / max(total, 1)),

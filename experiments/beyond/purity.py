@@ -405,9 +405,11 @@ def held(found: Finished) -> Measured:
     """Pairs outside their interval are held by others: the load is below one."""
     pairs = found.results["pairs"]
     load = pairs["largest_load"]
-    verdict = Verdict.OPEN
+    verdict = Verdict.NOT_RUN
     if not math.isnan(load):
-        verdict = Verdict.HOLDS if load < 1 and not pairs["at_odds"] else Verdict.FAILS
+        verdict = (
+            Verdict.CERTIFIED if load < 1 and not pairs["at_odds"] else Verdict.REFUTED
+        )
     return Measured(
         verdict,
         f"{pairs['outside']} of {pairs['active']} active pairs outside, in "

@@ -9,34 +9,46 @@ shows nothing, and a status that is not known here is an error.
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxselect.checks import BadInput
 
 
 class Verdict(enum.Enum):
-    """A mark and words for what results on disk say of a claim.
+    """What results on disk say of a claim: a mark, and words.
 
-    `HOLDS` is reserved for claims of which every run in question has a certificate;
-    numbers that come out as claimed, without one, agree.
+    `CERTIFIED` and `REPRODUCED` are one verdict; the first says besides that every run
+    in question has a certificate. `REFUTED` needs a counterexample; numbers that come
+    out otherwise than published are `NOT_REPRODUCED`. `NOT_RUN` includes what ran on
+    too few draws to decide, `DAMAGED` what cannot be read.
     """
 
-    HOLDS = "✓", "certified"
-    AGREES = "≈", "agrees"
-    IN_PART = "◐", "holds in part"
-    FAILS = "✗", "fails"
-    OPEN = "·", "not decided"
+    CERTIFIED = "✓", "reproduced", "certified"
+    REPRODUCED = "✓", "reproduced", ""
+    IN_PART = "◐", "in part", ""
+    NOT_REPRODUCED = "≠", "not reproduced", ""
+    REFUTED = "✗", "refuted", ""
+    NOT_RUN = "·", "not run", ""
+    DAMAGED = "!", "damaged", ""
 
     @property
     def mark(self) -> str:
         """A single character."""
-        return self.value[0]
+        return str(self.value[0])
 
     @property
     def words(self) -> str:
-        """Verdict as words in the table of the page."""
-        return self.value[1]
+        """One of the five verdicts, or damaged."""
+        return str(self.value[1])
+
+    @property
+    def beside(self) -> str:
+        """`certified` where every run in question is; empty elsewhere."""
+        return str(self.value[2])
+
+    def __str__(self) -> str:
+        """The verdict, and what is beside it."""
+        return ", ".join(filter(None, self.value[1:]))
 
 
 class Measured(NamedTuple):
@@ -77,29 +89,29 @@ class Shown(NamedTuple):
     Attributes:
         sentences: for people, in reading order.
         table: rows of text, the first one the heads; none by default.
-        words: a model's words, scores and values, to try sentences on.
     """
 
     sentences: list[str]
     table: Sequence[Sequence[str]] = ()
-    words: Mapping[str, Any] = MappingProxyType({})
 
 
-def of_cases(hits: int, total: int, all_of_them: Verdict = Verdict.AGREES) -> Verdict:
+def of_cases(
+    hits: int, total: int, all_of_them: Verdict = Verdict.REPRODUCED
+) -> Verdict:
     """The verdict on cases that each show a claim or contradict it.
 
     Returns:
-        A verdict; open where there is no case.
+        A verdict; not run where there is no case.
 
     Example:
         >>> of_cases(2, 3).name, of_cases(0, 3).name, of_cases(0, 0).name
-        ('IN_PART', 'FAILS', 'OPEN')
+        ('IN_PART', 'NOT_REPRODUCED', 'NOT_RUN')
     """
     if not total:
-        return Verdict.OPEN
+        return Verdict.NOT_RUN
     if hits == total:
         return all_of_them
-    return Verdict.IN_PART if hits else Verdict.FAILS
+    return Verdict.IN_PART if hits else Verdict.NOT_REPRODUCED
 
 
 def of_runs(hits: int, misses: int, total: int) -> Verdict:
@@ -111,35 +123,40 @@ def of_runs(hits: int, misses: int, total: int) -> Verdict:
         total: runs in question, the missing ones among them.
 
     Returns:
-        `HOLDS` only where every run in question is a hit.
+        `CERTIFIED` only where every run in question is a hit; `REFUTED` where some
+        contradict and none is a hit.
 
     Example:
         >>> of_runs(3, 0, 3).name, of_runs(2, 0, 3).name, of_runs(2, 1, 3).name
-        ('HOLDS', 'OPEN', 'IN_PART')
+        ('CERTIFIED', 'IN_PART', 'IN_PART')
+        >>> of_runs(0, 1, 3).name, of_runs(0, 0, 3).name, of_runs(0, 0, 0).name
+        ('REFUTED', 'NOT_REPRODUCED', 'NOT_RUN')
     """
+    if hits:
+        return Verdict.CERTIFIED if hits == total else Verdict.IN_PART
     if misses:
-        return Verdict.IN_PART if hits else Verdict.FAILS
-    return Verdict.HOLDS if hits == total and hits else Verdict.OPEN
+        return Verdict.REFUTED
+    return Verdict.NOT_REPRODUCED if total else Verdict.NOT_RUN
 
 
 def at_most(value: float, bound: float) -> Verdict:
-    """Agrees for a number up to its bound, open for NaN.
+    """The verdict on a number with an upper bound; not run for NaN.
 
     Example:
         >>> at_most(1.0, 1.0).name, at_most(1.1, 1.0).name, at_most(math.nan, 1.0).name
-        ('AGREES', 'FAILS', 'OPEN')
+        ('REPRODUCED', 'NOT_REPRODUCED', 'NOT_RUN')
     """
     if math.isnan(value):
-        return Verdict.OPEN
-    return Verdict.AGREES if value <= bound else Verdict.FAILS
+        return Verdict.NOT_RUN
+    return Verdict.REPRODUCED if value <= bound else Verdict.NOT_REPRODUCED
 
 
 def at_least(value: float, bound: float) -> Verdict:
-    """Agrees for a number from its bound on, open for NaN.
+    """The verdict on a number with a lower bound; not run for NaN.
 
     Example:
         >>> at_least(0.9, 0.9).name, at_least(0.8, 0.9).name
-        ('AGREES', 'FAILS')
+        ('REPRODUCED', 'NOT_REPRODUCED')
     """
     return at_most(-value, -bound)
 
@@ -154,17 +171,17 @@ def of_interval(low: float, high: float, value: float, within: float) -> Verdict
         within: largest distance of either end that counts as agreement.
 
     Returns:
-        `AGREES` where both ends are near, `FAILS` where all of the interval is far,
-        `OPEN` where it is wide or not known.
+        `REPRODUCED` where both ends are near, `NOT_REPRODUCED` where all of the
+        interval is far, `NOT_RUN` where it is wide or not known.
 
     Example:
         >>> [of_interval(a, b, 0.0, 1.0).name for a, b in ((-1, 1), (-1, 2), (2, 3))]
-        ['AGREES', 'OPEN', 'FAILS']
+        ['REPRODUCED', 'NOT_RUN', 'NOT_REPRODUCED']
     """
     if max(abs(low - value), abs(high - value)) <= within:
-        return Verdict.AGREES
+        return Verdict.REPRODUCED
     far = low > value + within or high < value - within
-    return Verdict.FAILS if far else Verdict.OPEN
+    return Verdict.NOT_REPRODUCED if far else Verdict.NOT_RUN
 
 
 def of_status(status: str, known: Mapping[str, Verdict]) -> Verdict:
@@ -174,7 +191,7 @@ def of_status(status: str, known: Mapping[str, Verdict]) -> Verdict:
         BadInput: the status is not known, so that nothing can be said.
 
     Example:
-        >>> of_status("LOST", {"FOUND": Verdict.HOLDS})
+        >>> of_status("LOST", {"FOUND": Verdict.CERTIFIED})
         Traceback (most recent call last):
         jaxselect.checks.BadInput: status LOST: wanted one of FOUND; run the study again
     """

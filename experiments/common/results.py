@@ -27,6 +27,8 @@ from experiments.common.flags import to_flags
 from jaxselect.checks import BadInput
 from jaxselect.files import regular, replacing
 
+ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
+"""Errors that reading damaged results, or those of another version, may raise."""
 FORMAT = 1
 """Version of what is in the files; a reader refuses any other."""
 

@@ -29,10 +29,10 @@ from typing import (
 )
 
 from experiments import STUDIES
-from experiments.common.claims import Claim, Shown
+from experiments.common.claims import Claim, Measured, Shown, Verdict
 from experiments.common.console import say
 from experiments.common.devices import configure
-from experiments.common.results import Finished, prepare, read, write
+from experiments.common.results import ILL_FORMED, Finished, prepare, read, write
 from jaxselect.checks import BadInput
 
 if TYPE_CHECKING:
@@ -163,15 +163,13 @@ class Experiment(Generic[S]):
         """Run the study.
 
         Settings are checked before anything is printed or compiled. Results, arrays
-        and provenance are written into `settings.out`, then drawn; where the program
-        is stopped, the results so far into `stopped` there, and what is there already
-        stays.
+        and provenance are written into `settings.out`, then drawn and held against the
+        claims; where the program is stopped, the results so far go into `stopped`
+        there, and what is there already stays.
         """
         check(settings)
         configure(getattr(settings, "precision", self.precision))
         drawn = self.draw is not None and getattr(settings, "figure", True)
-        files = "results.json, arrays.npz" + (" and a figure" if drawn else "")
-        say(f"will write {files} into {settings.out}")
         results: dict = {}
         try:
             arrays = self.run(settings, results)
@@ -181,9 +179,13 @@ class Experiment(Generic[S]):
                 write(stopped, settings=settings, results=results)
             raise
         write(settings.out, settings=settings, results=results, arrays=arrays)
+        finished = read(settings.out)
         if drawn:
-            for file in self.picture(read(settings.out), settings.out):
-                say(str(file))
+            self.picture(finished, settings.out)
+        for claim in self.claims:
+            held = measured(claim, finished)
+            say(f"{held.verdict}: {held.value}")
+        say(f"results in {settings.out}")
         return results
 
     def picture(
@@ -203,6 +205,29 @@ class Experiment(Generic[S]):
         figure = draw_in_style(self.draw, finished)
         assert figure is not None
         return save(figure, into / name_of(finished), formats)
+
+
+def measured(claim: Claim, finished: Finished) -> Measured:
+    """Hold a claim against results: not run where they are too few, or damaged.
+
+    Example:
+        >>> claim = Claim("Half.", lambda found: Measured(Verdict.REPRODUCED, "0.5"))
+        >>> print(measured(claim, Finished({"preset": "full"}, {}, {}, {})).verdict)
+        reproduced
+        >>> print(measured(claim, Finished({"preset": "smoke"}, {}, {}, {})).verdict)
+        not run
+    """
+    try:
+        found = claim.measure(finished)
+    except BadInput as error:
+        return Measured(Verdict.NOT_RUN, str(error))
+    except ILL_FORMED as error:
+        words = f"these results cannot be read ({type(error).__name__})"
+        return Measured(Verdict.NOT_RUN, words)
+    if finished.settings.get("preset") == "smoke":
+        sample = f"{found.sample} (a smoke run decides nothing)".strip()
+        found = found._replace(verdict=Verdict.NOT_RUN, sample=sample)
+    return found
 
 
 def name_of(finished: Finished) -> str:

@@ -25,7 +25,7 @@ import optax
 from matplotlib.figure import Figure
 
 from experiments.common import memory, study
-from experiments.common.claims import Claim, Measured
+from experiments.common.claims import Claim
 from experiments.common.console import say
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
@@ -128,13 +128,13 @@ def presets(
     return study.presets(**{name: full}, smoke=small)
 
 
-def run(settings: Settings, results: dict, table: str) -> dict[str, np.ndarray]:
+def run(settings: Settings, results: dict, table: str | None) -> dict[str, np.ndarray]:
     """Train a network.
 
     Args:
         settings: of the item.
         results: filled.
-        table: name of its published tables.
+        table: name of its published tables; None of a network without any.
 
     Returns:
         `scores` and `values` of every word, and the posterior difference that each
@@ -185,7 +185,7 @@ def run(settings: Settings, results: dict, table: str) -> dict[str, np.ndarray]:
         results |= {f"{split}_loss": loss, f"{split}_accuracy": right}
         say(f"{split:5s} loss {loss:.4f} accuracy {right:.4f}")
     known = settings.source.name if in_order(results["labels"]) else None
-    results["published"] = (known, classes) == _tables.DATA[table]
+    results["published"] = table is not None and (known, classes) == _tables.DATA[table]
     bag = baseline(
         Counted(data.train, data.labels), train=looked_at[0], test=looked_at[1]
     )
@@ -312,23 +312,15 @@ def subsample(sequences: Counted, number: int) -> Counted:
 
 
 def against_tables(
-    kind: type[Settings],
-    name: str,
-    title: str,
-    statement: str,
-    source: str,
-    *,
-    training: str,
+    kind: type[Settings], name: str, title: str, claims: tuple[Claim, ...]
 ) -> Experiment:
-    """A network whose bin means stand beside published ones, in order and in size.
+    """A network whose bin means are compared with published ones.
 
     Args:
         kind: the item's class of settings.
         name: of its published tables.
         title: of the item.
-        statement: of the paper.
-        source: its place there.
-        training: how it was chosen, which the authors do not say.
+        claims: of the item.
     """
 
     def trained(settings: Settings, results: dict) -> dict[str, np.ndarray]:
@@ -338,16 +330,9 @@ def against_tables(
     trained.__module__ = kind.__module__
 
     def draw(finished: Finished) -> Figure:
-        """Words, their bin means, and the published means in the same axes."""
+        """Words, their bin means, and the published means of the same network."""
         return _tables.draw(finished, name)
 
-    def measured(found: Finished) -> Measured:
-        tables = _tables.tables_of(found, name)
-        beside = _tables.measured(tables, name, found.results["vocabulary"])
-        said = f"{beside.value}; {training}" if tables else beside.value
-        return beside._replace(value=said)
-
-    claims = (Claim(statement, measured, source),)
     return Experiment(
         trained, draw=draw, claims=claims, title=title, precision="float32"
     )

@@ -6,13 +6,11 @@ over the tokens whose posterior difference falls into a bin around `POSTERIOR`; 
 classes is taken to be α_s^k, since it spans a few hundredths.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from experiments.common.claims import Measured, Verdict
+from experiments.common.claims import Measured, Verdict, at_least
 from experiments.common.numbers import num
 from experiments.common.results import Finished
 from experiments.common.statistics import binned, compare_bins
@@ -55,7 +53,7 @@ CLASS_4_VALUES += [29.693, 41.506, 34.151, 21.06]
 
 # By network: column of our words, x of the bins, their means.
 TABLES = {
-    "two_layer": {
+    "two_layer_key_query": {
         "scores": (POSTERIOR, SCORES),
         "values": (POSTERIOR, VALUES),
     },
@@ -69,11 +67,16 @@ TABLES = {
         "values 3": (CLASS_4, CLASS_4_VALUES),
     },
 }
-TABLES["two_layer_key_query"] = TABLES["two_layer"]
 
 # By network: the data its tables are of, and the number of their classes.
 DATA = dict.fromkeys(TABLES, (IMDB, 2)) | {"stars": ("yelp_review_full", 4)}
 
+NETWORK = {
+    "two_layer_key_query": {"layers": 2, "key_query": "product", "activation": None},
+    "mlp": {"layers": 1, "key_query": "none", "activation": "relu"},
+    "stars": {"layers": 1, "key_query": "none", "activation": None},
+}
+"""The network that each table is of: no other one is compared with it."""
 RANK = 0.9
 """Rank correlation over bins from which a column follows the posterior difference."""
 CHANCE = 0.45
@@ -82,8 +85,8 @@ CLOSE = 0.3
 """Largest deviation of a bin that agrees in size, relative to the published mean; to a
 tenth of the largest one where a mean is smaller than that."""
 TOTALS = {
-    ("two_layer", "scores"): (57.18, 431.25),
-    ("two_layer", "values"): (57.18, 60.03),
+    ("two_layer_key_query", "scores"): (57.18, 431.25),
+    ("two_layer_key_query", "values"): (57.18, 60.03),
     ("mlp", "scores"): (57.18, 549.61),
     ("mlp", "values"): (57.18, 89.55),
     ("mlp", "turned"): (57.18, 89.55),
@@ -93,6 +96,7 @@ TOTALS = {
 """Σ k x_k of centres and means of each published table: from the reply itself, not
 from the table that is typed here."""
 LABELS = {"scores": "E·p", "values": "E·v", "turned": "E·v · sign of gᵀv"}
+LABELS |= {"values 1": "E·v of class 2", "values 3": "E·v of class 4"}
 
 
 def label(part: str, name: str) -> str:
@@ -109,7 +113,7 @@ def published(name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """
     found = {}
     for part, table in TABLES[name].items():
-        wanted = TOTALS["two_layer" if name.startswith("two") else name, part]
+        wanted = TOTALS[name, part]
         for column, total in zip(table, wanted, strict=True):
             typed = sum(place * one for place, one in enumerate(column, 1))
             if abs(typed - total) > 1e-6:
@@ -157,11 +161,13 @@ def misplaced(at: np.ndarray, centres: np.ndarray) -> bool:
 
 
 def tables_of(found: Finished, name: str) -> dict[str, dict]:
-    """Every published table of a network beside ours; none of data of another name.
+    """Every published table beside ours; none of other data, or of another network.
 
     The sign of E·v before an MLP is that of gᵀv, which the draw decides.
     """
-    if not found.results["published"]:
+    settings = found.settings
+    same = all(settings.get(key, one) == one for key, one in NETWORK[name].items())
+    if not (found.results["published"] and same):
         return {}
     x = {part: f"x {part}" if name == "stars" else "x values" for part in TABLES[name]}
     return {
@@ -173,42 +179,63 @@ def tables_of(found: Finished, name: str) -> dict[str, dict]:
     }
 
 
-def measured(tables: Mapping[str, dict], name: str, words: int) -> Measured:
-    """The verdict on tables: in order, and in size."""
-    if not tables:
-        return Measured(Verdict.OPEN, "nothing was published for these data")
-    theirs = published(name)
-    for part, table in tables.items():
-        if misplaced(table["at"], theirs[part][0]):
-            return Measured(
-                Verdict.OPEN, f"{label(part, name)}: words are not in their bins"
-            )
-    close = [int(table["close"].sum()) for table in tables.values()]
-    bins = sum(len(table["close"]) for table in tables.values())
-    verdict = Verdict.AGREES if sum(close) == bins else Verdict.IN_PART
-    if any(table["rank_correlation"] < CHANCE for table in tables.values()):
-        verdict = Verdict.FAILS
-    said = [
-        f"{label(part, name)}: rank correlation {num(table['rank_correlation'])}, size "
-        f"{num(table['ratio'], 2)} times theirs, {number} of {len(table['close'])} "
-        f"bins within {CLOSE:.0%}"
-        for (part, table), number in zip(tables.items(), close, strict=True)
-    ]
+def in_order(found: Finished, name: str, part: str) -> Measured:
+    """The verdict on the order of our bins beside the published ones."""
+    table = _table(found, name, part)
+    if isinstance(table, str):
+        return Measured(Verdict.NOT_RUN, table)
+    rank = table["rank_correlation"]
+    verdict = Verdict.IN_PART if rank >= CHANCE else Verdict.NOT_REPRODUCED
     return Measured(
-        verdict,
-        "; ".join(said),
-        f"{words:,} words",
-        f"{1 - sum(close) / bins:.0%} of the bins",
-        f"every bin within {CLOSE:.0%}; refuted where the rank correlation of a "
-        "column is not beyond chance",
+        Verdict.REPRODUCED if rank >= RANK else verdict,
+        f"{label(part, name)} of our bins has rank correlation {num(rank)} with theirs",
+        f"{found.results['vocabulary']:,} words in {len(table['close'])} bins",
+        "–",
+        f"{RANK:g} or more; in part from {CHANCE:g} on, which chance hardly exceeds",
     )
 
 
+def in_size(found: Finished, name: str, part: str, training: str = "") -> Measured:
+    """The verdict on the size of our bins beside the published ones.
+
+    Args:
+        found: results of a network.
+        name: of its tables.
+        part: column.
+        training: how it was chosen, which the authors do not say.
+    """
+    table = _table(found, name, part)
+    if isinstance(table, str):
+        return Measured(Verdict.NOT_RUN, table)
+    ratio, close, ours = table["ratio"], table["close"], table["ours"]
+    near = table["rank_correlation"] >= CHANCE and abs(ratio - 1) <= CLOSE
+    verdict = Verdict.IN_PART if near else Verdict.NOT_REPRODUCED
+    return Measured(
+        Verdict.REPRODUCED if close.all() else verdict,
+        f"{label(part, name)} from {num(np.nanmin(ours), 2)} to "
+        f"{num(np.nanmax(ours), 2)}, {num(ratio, 2)} times the size of theirs; "
+        f"{int(close.sum())} of {len(close)} bins within {CLOSE:.0%}",
+        f"{found.results['vocabulary']:,} words",
+        "–",
+        f"every bin within {CLOSE:.0%}; in part where the size is{training}",
+    )
+
+
+def _table(found: Finished, name: str, part: str) -> dict | str:
+    """One published table beside ours, or why there is none."""
+    tables = tables_of(found, name)
+    if part not in tables:
+        return "nothing was published for these data and this network"
+    if misplaced(tables[part]["at"], published(name)[part][0]):
+        return f"{label(part, name)}: words are not in their bins"
+    return tables[part]
+
+
 def draw(found: Finished, name: str) -> Figure:
-    """Words, their bin means, and the published means in the same axes."""
+    """Words, their bin means, and the published means of this network on these data."""
     tables = tables_of(found, name)
     theirs = published(name) if tables else {}
-    parts = list(theirs) or ["scores", "values"]
+    parts = list(tables) or ["scores", "values"]
     size = (3.6 * len(parts), 3.2)
     figure, panels = subplots(1, len(parts), figsize=size, squeeze=False)
     for panel, part in zip(panels[0], parts, strict=True):
@@ -220,6 +247,21 @@ def draw(found: Finished, name: str) -> Figure:
             panel.set_ylim(min(low, 1.1 * means.min()), max(high, 1.1 * means.max()))
     legend_above(figure, panels[0, 0])
     return figure
+
+
+def follows(
+    across: np.ndarray, scores: np.ndarray, values: np.ndarray, part: str
+) -> Measured:
+    """The verdict on one column that follows the posterior difference, or its size."""
+    rank = tendency(across, scores, values)[part]
+    what = "the posterior difference" if part == "values" else "its size"
+    return Measured(
+        at_least(rank, RANK),
+        f"rank correlation of {LABELS[part]} with {what} over bins {num(rank)}",
+        f"{len(across):,} words",
+        "–",
+        f"{RANK:g} or more; the numbers of the figure are not published",
+    )
 
 
 def tendency(across: np.ndarray, scores: np.ndarray, values: np.ndarray) -> dict:

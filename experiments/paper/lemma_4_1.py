@@ -86,10 +86,6 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             say(f"d = {dim:6d}   {shown}")
     for name in ("", "_plain_counts"):
         results[f"exponent{name}"] = slope(settings.dims, results[f"errors{name}"])
-    say(
-        f"exponent {results['exponent']:.3f} (predicted -0.5); with plain counts "
-        f"{results['exponent_plain_counts']:.3f}"
-    )
     added = along_head(model, corpus)[0]
     return {"importance": np.asarray(per_review), "added": np.asarray(added)}
 
@@ -140,7 +136,7 @@ def slope(dims: tuple[Count, ...], errors: list[float]) -> float:
 
 
 def draw(finished: Finished) -> Figure:
-    """What one step adds to E·v, over the lemma's α/2; the error over d."""
+    """Left: what one step adds to E·v, over the lemma's α/2. Right: error over d."""
     results, arrays = finished.results, finished.arrays
     dims = np.array(results["dims"])
     figure, (left, right) = subplots(1, 2, figsize=(7.2, 3.2))
@@ -150,8 +146,10 @@ def draw(finished: Finished) -> Figure:
     ends = np.array([half.min(), half.max()])
     left.plot(ends, ends, "k--", marker="", label="Lemma 4.1")
     left.set(xlabel="α_s / 2", ylabel="(E¹ − E⁰)·v / η₀")
-    right.loglog(dims, results["errors"], "o-", label="against α")
-    right.loglog(dims, results["errors_plain_counts"], "s-", label="plain counts")
+    right.loglog(dims, results["errors"], "o-", label="relative to α")
+    right.loglog(
+        dims, results["errors_plain_counts"], "s-", label="relative to plain counts"
+    )
     reference = results["errors"][-1] * (dims / dims[-1]) ** -0.5
     right.loglog(dims, reference, "k--", label="d^(−1/2)")
     right.set(xlabel="dimension d", ylabel="relative error of one step")

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,13 +11,12 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from experiments.common.flags import to_flags
-from experiments.common.results import Finished, read
+from experiments.common.results import ILL_FORMED, Finished, read
 from experiments.common.runs import require_known_statuses
+from experiments.paper import ITEMS
 from jaxselect.checks import BadInput
+from jaxselect.files import regular
 from jaxselect.sweep.store import load_all
-
-ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
-"""Errors that reading damaged results, or those of another version, may raise."""
 
 
 class ResultFolder(NamedTuple):
@@ -24,7 +24,8 @@ class ResultFolder(NamedTuple):
 
     Attributes:
         folder: where.
-        study: its program, without `experiments.`; empty where it is unknown.
+        study: its program, without `experiments.`, which damaged results say in
+            their head or by the name of their folder; empty where it is unknown.
         content: what is there; None where that cannot be read.
         trouble: what is wrong with it; empty where nothing is.
         written: when, in local time.
@@ -109,9 +110,23 @@ def _open(folder: Path) -> ResultFolder:
         else:
             study = (content.study or "").removeprefix("experiments.")
     except ILL_FORMED as error:
+        study = study or _study_of_damaged(path)
         return ResultFolder(folder, study, None, _said(error), "")
     trouble = "" if study else "does not say which study it is of: run it again"
     return ResultFolder(folder, study, content, trouble, written)
+
+
+def _study_of_damaged(path: Path) -> str:
+    """The study that the head of a damaged file names, or else its folder."""
+    try:
+        with regular(path).open(encoding="utf-8", errors="replace") as file:
+            head = file.read(1000)
+    except (BadInput, OSError):
+        head = ""
+    if named := re.search(r'"study": "experiments\.([\w.]+)"', head):
+        return named[1]
+    item = path.parent.name.partition("-")[0]
+    return f"paper.{item}" if item in ITEMS else ""
 
 
 def _check(results: xr.Dataset) -> None:
@@ -157,5 +172,5 @@ def best(found: Iterable[ResultFolder], study: str) -> ResultFolder | None:
         settings = one.content.settings if one.content else {}
         return settings.get("preset") != "smoke", 0, one.written
 
-    num = [one for one in found if one.study == study and one.content is not None]
-    return max(num, key=rank, default=None)
+    there = [one for one in found if one.study == study and one.content is not None]
+    return max(there, key=rank, default=None)

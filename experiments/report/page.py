@@ -1,10 +1,8 @@
-"""The page: results laid out, its figures and its program inlined."""
+"""The page: the map, the items of the paper, then our own studies, in one file."""
 
-import base64
-import hashlib
-import json
 import re
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ from markupsafe import Markup, escape
 from experiments.common import palette
 from experiments.common.claims import Verdict
 from experiments.common.numbers import counted
-from experiments.common.runs import CERTIFIED
-from experiments.report.folders import ILL_FORMED, ResultFolder
-from experiments.report.phases import Diagram, diagram
+from experiments.report import sections
+from experiments.report.folders import ResultFolder
 from experiments.report.provenance import provenance
-from experiments.report.sections import Row, absent, rows, sections
+from experiments.report.rows import Part, Row, items, of_sweep, studies
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -27,59 +24,49 @@ def page(found: list[ResultFolder]) -> str:
     """The report, whole.
 
     Returns:
-        HTML that needs no other file.
+        HTML that needs no other file, no script and no network.
     """
-    claims, parts = rows(found), sections(found)
-    diagrams, broken = _diagrams(found)
-    data = {
-        "palette": {name: look._asdict() for name, look in palette.STATUS.items()},
-        "certified": CERTIFIED,
-        "phases": [one.data for one in diagrams],
-        "sentences": [
-            block.shown.words
-            for one in parts
-            for block in one.blocks
-            if block.shown.words
-        ],
-    }
-    return template(ASSETS).render(
-        claims=claims,
-        verdicts=_verdicts(claims),
-        absent=absent(found),
-        diagrams=diagrams,
-        broken=broken,
-        sections=parts,
-        provenance=provenance(found),
-        troubles=[one for one in found if one.trouble],
-        look=palette.STATUS,
-        edges=palette.EDGES,
-        programs=[_asset(name) for name in ("page.js", "phases.js")],
-        data=embedded(data),
-    )
-
-
-def template(folder: Path) -> jinja2.Template:
-    """The page.html of a folder; its head, with the style, is that of every page.
-
-    The head forbids connections, and programs but those that are rendered with it.
-    """
+    paper = list(items(found))
+    parts = [*paper, *studies(found)]
+    sweep = of_sweep(found, paper)
+    rows = [*sweep, *(row for part in parts for row in part.rows)]
+    topics = groupby(map(_laid_out, parts), key=lambda one: one["topic"])
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, ASSETS]),
+        loader=jinja2.FileSystemLoader(ASSETS),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for use in (math, breakable, counted, digest):
-        environment.filters[use.__name__] = use
-    environment.globals["style"] = _asset("page.css")
-    return environment.get_template("page.html")
+    environment.filters |= {"math": math, "breakable": breakable, "counted": counted}
+    return environment.get_template("page.html").render(
+        style=Markup((ASSETS / "page.css").read_text(encoding="utf-8")),
+        counts=_counts(rows),
+        maps=sections.maps(found),
+        sweep=sweep,
+        topics=[(title, list(some)) for title, some in topics],
+        provenance=provenance(found),
+        troubles=[one for one in found if one.trouble],
+        look=palette.STATUS,
+    )
 
 
-def _verdicts(claims: list[Row]) -> list[tuple[Verdict, int]]:
-    """How many claims have which verdict, in the order of the enumeration."""
-    counts = Counter(row.measured.verdict for row in claims)
-    return [(verdict, counts[verdict]) for verdict in Verdict if counts[verdict]]
+def _counts(rows: list[Row]) -> list[tuple[str, str, int]]:
+    """Name of the style, words and number of rows of each verdict that occurs."""
+    counts = Counter(row.verdict.words for row in rows)
+    named = {one.words: one.name for one in Verdict}
+    return [(named[words], words, counts[words]) for words in named if counts[words]]
+
+
+def _laid_out(part: Part) -> dict[str, Any]:
+    """A part as the template reads it."""
+    return {
+        "topic": sections.topic(part),
+        "place": part.name.replace(".", "-"),
+        "part": part,
+        "shown": list(sections.shown(part)),
+        "figures": list(sections.figures(part)),
+    }
 
 
 def math(text: str) -> Markup:
@@ -101,44 +88,3 @@ def breakable(command: str) -> Markup:
         Markup('a.<wbr>b')
     """
     return Markup(re.sub(r"([./])", r"\1<wbr>", str(escape(command))))
-
-
-def embedded(data: Any) -> Markup:
-    """Data as JSON that no text in it can end: `<`, `>` and `&` are spelled out.
-
-    Example:
-        >>> print(embedded({"word": "</b>"}).replace(chr(92), "/"))
-        {"word":"/u003c/b/u003e"}
-    """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(text)
-
-
-def digest(program: str) -> str:
-    """SHA-256 of a program, as a policy of content names it.
-
-    Example:
-        >>> digest("")
-        'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
-    """
-    found = hashlib.sha256(program.encode()).digest()
-    return "sha256-" + base64.b64encode(found).decode()
-
-
-def _asset(name: str) -> Markup:
-    """A file of ours, as it is."""
-    return Markup((ASSETS / name).read_text(encoding="utf-8"))
-
-
-def _diagrams(found: list[ResultFolder]) -> tuple[list[Diagram], list[tuple[str, str]]]:
-    """Phase diagrams, the largest first, and what could not be laid out."""
-    drawn, broken = [], []
-    for one in found:
-        if one.study == "sweep" and one.content is not None:
-            try:
-                drawn.append(diagram(one))
-            except ILL_FORMED as error:
-                broken.append((str(one.folder), f"{type(error).__name__}: {error}"))
-    return sorted(drawn, key=lambda one: -one.runs), broken

@@ -1,220 +1,193 @@
-"""Claims and parts of the page: a loop over the studies whose results are on disk."""
+"""Sections of the page: parts with their sentences, tables and figures."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import xarray as xr
 from markupsafe import Markup
 
-from experiments import STUDIES
-from experiments.common.claims import Claim, Measured, Shown, Verdict
+from experiments.common.claims import Shown
+from experiments.common.numbers import num
+from experiments.common.palette import STATUS
 from experiments.common.results import Finished
-from experiments.common.study import study_of
+from experiments.common.runs import with_status
+from experiments.common.study import Experiment
 from experiments.common.style import draw_in_style, to_svg
-from experiments.report.folders import ILL_FORMED, ResultFolder, best
-from experiments.sweep.claims import CLAIMS
-from jaxselect.checks import BadInput
+from experiments.report.folders import ILL_FORMED, ResultFolder
+from experiments.report.rows import Part, data_of, study
+from experiments.report.uncertified import Uncertified, uncertified
+from experiments.sweep.figures import FIGURES
 
-FEWEST = 100
-"""Runs from which a sweep decides: among 100, contradictions with a share of 3 % would
-have shown with a probability of 95 %."""
-LEAVE_NOTHING = {"run", "figures", "report", "paper"}
-"""Programs without results on disk."""
+TOPICS = {
+    "paper": "The paper, item by item",
+    "beyond": "Beyond the paper",
+    "text": "Real text",
+    "networks": "Networks",
+    "benchmarks": "Benchmarks",
+}
+"""Titles by the first part of a study's name."""
+SAID = {
+    "dim": "d = {}",
+    "sequences": "{} sequences",
+    "draws": "{} draws",
+    "seeds": "{} seeds",
+    "steps": "{} training steps",
+    "learning_rate": "learning rate {}",
+    "query_rate": "{} for p",
+    "head_rate": "{} for v",
+    "matrix_rate": "{} for matrices",
+    "query_length": "‖p‖ = {} at the start",
+    "head_length": "‖v‖ = {} at the start",
+    "batch": "minibatches of {}",
+}
+"""Settings of a run that are shown beside its figure."""
 
 
-class Topic(NamedTuple):
-    """A section of the page.
+class Figure(NamedTuple):
+    """A figure of the page.
 
     Attributes:
-        name: of its place in the page.
-        title: its heading.
-        about: a sentence under it.
+        svg: the element; empty where it could not be drawn.
+        caption: what it shows.
+        made: the settings of its run.
+        missing: why there is none.
+    """
+
+    svg: Markup
+    caption: str
+    made: str = ""
+    missing: str = ""
+
+
+class Map(NamedTuple):
+    """A sweep on the page.
+
+    Attributes:
+        name: of its folder.
+        runs: that are there.
+        expected: runs of the grid.
+        heads: of the table: statuses that occur, with their number of runs.
+        table: for each η₀, the largest first, the runs of each status.
+        figures: the map first.
+        uncertified: statuses without a certificate, with causes and commands.
     """
 
     name: str
-    title: str
-    about: str
+    runs: int
+    expected: int
+    heads: list[tuple[str, int]]
+    table: list[tuple[str, list[int]]]
+    figures: list[Figure]
+    uncertified: list[Uncertified]
 
 
-TOPICS = {
-    "paper": Topic(
-        "paper",
-        "The paper, item by item",
-        "Figures of each item; make paper makes a page of its statements, one by one.",
-    ),
-    "beyond": Topic(
-        "beyond",
-        "Beyond the paper",
-        "Where the edges of the map lie, what is left of the theory with nothing "
-        "frozen or with finite steps, and numbers that others published.",
-    ),
-    "text": Topic(
-        "text",
-        "Real text",
-        "The same step and the same attention on reviews, where no word belongs to one "
-        "class alone.",
-    ),
-    "networks": Topic(
-        "networks",
-        "Networks",
-        "How the authors may have trained two layers with key-query matrices.",
-    ),
-    "benchmarks": Topic(
-        "benchmarks",
-        "Benchmarks",
-        "Times as ratios to ours, measured on one machine.",
-    ),
-}
-"""By the first part of a study's name."""
+def topic(part: Part) -> str:
+    """The section that a study is shown in."""
+    return TOPICS[part.name.partition(".")[0].replace("reviews", "text")]
 
 
-class Row(NamedTuple):
-    """A claim beside what was measured of it, and the command that measures it."""
-
-    claim: Claim
-    command: str
-    measured: Measured
-
-
-class Block(NamedTuple):
-    """What the page shows of a study.
-
-    Attributes:
-        title: of the block.
-        command: makes its results.
-        shown: sentences and a table.
-        missing: why there is nothing to show; empty where there is.
-        figure: as an SVG element, or empty.
-        caption: of the figure.
-    """
-
-    title: str
-    command: str
-    shown: Shown = Shown([])
-    missing: str = ""
-    figure: Markup = Markup()
-    caption: str = ""
-
-
-class Section(NamedTuple):
-    """A topic with the blocks of its studies."""
-
-    topic: Topic
-    blocks: list[Block]
-
-
-def rows(found: list[ResultFolder]) -> list[Row]:
-    """Every claim of a study on disk, measured on the best results there are.
-
-    Returns:
-        One row each, in the order of the studies; what a sweep shows of a statement of
-        the paper, the item that reads the same runs does not show again.
-    """
-    listed: list[Row] = []
-    shown: set[str] = set()
-    for name, results in _best(found):
+def shown(part: Part) -> Iterator[Shown]:
+    """Sentences and tables of a study, for each set of data."""
+    for results in part.results:
         try:
-            claims = CLAIMS if name == "sweep" else study_of(_finished(results)).claims
-        except ILL_FORMED:
+            show = study(part.name).show
+            if show is not None and isinstance(results.content, Finished):
+                yield show(results.content)
+        except ILL_FORMED as error:
+            yield Shown([f"These results cannot be shown ({type(error).__name__})."])
+
+
+def figures(part: Part) -> Iterator[Figure]:
+    """The figure of a study, for each set of data."""
+    for number, results in enumerate(part.results):
+        main = study(part.name)
+        if main.draw is None or not isinstance(results.content, Finished):
             continue
-        if name == "sweep":
-            shown = {_place(claim) for claim in claims if claim.source}
-        listed += [
-            Row(claim, command(name), measured(claim, results))
-            for claim in claims
-            if not (name.startswith("paper.") and _place(claim) in shown)
-        ]
-    return listed
-
-
-def _place(claim: Claim) -> str:
-    """The lemma, theorem or reply of a claim, without what is said of it."""
-    return claim.source.replace(";", ",").partition(",")[0]
-
-
-def sections(found: list[ResultFolder]) -> list[Section]:
-    """Every section that has something to show.
-
-    Returns:
-        Its blocks are in the order of the studies.
-    """
-    blocks: dict[str, list[Block]] = {name: [] for name in TOPICS}
-    for name, results in _best(found):
-        topic = name.partition(".")[0].replace("reviews", "text")
-        if topic in TOPICS and (part := block(name, results)):
-            blocks[topic].append(part)
-    return [Section(TOPICS[name], parts) for name, parts in blocks.items() if parts]
-
-
-def absent(found: list[ResultFolder]) -> int:
-    """How many studies have no results."""
-    there = {one.study for one in found if one.content is not None}
-    return len({*STUDIES} - there - LEAVE_NOTHING)
-
-
-def command(name: str) -> str:
-    """The command that makes the results of a study."""
-    quick = " --quick" if name.startswith("benchmarks.") else ""
-    return "make sweep" if name == "sweep" else f"python -m experiments.{name}{quick}"
-
-
-def too_small(results: ResultFolder) -> str:
-    """Why results decide nothing; empty where they do.
-
-    Returns:
-        A few words: a study's preset `smoke`, or a sweep's number of runs.
-    """
-    if isinstance(results.content, xr.Dataset):
-        runs = int((results.content.status >= 0).sum())
-        return f"decides from {FEWEST} runs on" if runs < FEWEST else ""
-    return "smoke" if results.settings.get("preset") == "smoke" else ""
-
-
-def _best(found: list[ResultFolder]) -> Iterator[tuple[str, ResultFolder]]:
-    """Each study with results, and those to draw conclusions from."""
-    for name in STUDIES:
-        if results := best(found, name):
-            yield name, results
-
-
-def _finished(results: ResultFolder) -> Finished:
-    assert isinstance(results.content, Finished)
-    return results.content
-
-
-def measured(claim: Claim, results: ResultFolder) -> Measured:
-    """A claim held against one folder; open where that is too small, or damaged."""
-    try:
-        found = claim.measure(results.content)
-    except BadInput as error:
-        return Measured(Verdict.OPEN, str(error))
-    except ILL_FORMED as error:
-        words = f"these results cannot be read ({type(error).__name__})"
-        return Measured(Verdict.OPEN, words)
-    if small := too_small(results):
-        sample = f"{found.sample} ({small})"
-        found = found._replace(verdict=Verdict.OPEN, sample=sample)
-    return found
-
-
-def block(name: str, results: ResultFolder) -> Block | None:
-    """What a study shows and draws; None of one that does neither."""
-    title = name
-    try:
-        finished = _finished(results)
-        study = study_of(finished)
-        title = study.title or name
-        if study.show is None and study.draw is None:
-            return None
-        shown = study.show(finished) if study.show else Shown([])
-        figure, caption = "", ""
-        if study.draw is not None:
-            caption = (study.draw.__doc__ or "").partition("\n")[0]
-            picture = draw_in_style(study.draw, finished)
+        try:
+            picture = draw_in_style(main.draw, results.content)
             assert picture is not None
-            place = name.replace(".", "-")
-            figure = to_svg(picture, place, f"{title}: {caption}")
-    except ILL_FORMED as error:
-        missing = f"these results cannot be shown ({type(error).__name__})"
-        return Block(title, command(name), missing=missing)
-    return Block(title, command(name), shown, "", Markup(figure), caption)
+        except ILL_FORMED as error:
+            missing = f"This figure cannot be drawn ({type(error).__name__})."
+            yield Figure(Markup(), "", missing=missing)
+            continue
+        caption = caption_of(main)
+        place = f"{part.name.replace('.', '-')}-{number}"
+        svg = Markup(to_svg(picture, place, f"{part.title}: {caption}"))
+        yield Figure(svg, caption, made(results))
+
+
+def caption_of(main: Experiment) -> str:
+    """The first line of what draws a study."""
+    return (main.draw.__doc__ or "").partition("\n")[0]
+
+
+def made(results: ResultFolder) -> str:
+    """The data and the settings of a run, for people.
+
+    Example:
+        >>> settings = {"dim": 64, "steps": 150, "query_rate": None, "batch": 0}
+        >>> made(ResultFolder(None, "", Finished(settings, {}, {}, {}), "", ""))
+        'synthetic data, d = 64, 150 training steps'
+    """
+    settings = results.settings
+    if "sweep" in settings:
+        return "the runs of make sweep"
+    source = data_of(results) or "synthetic data"
+    known = [
+        words.format(num(settings[name]))
+        for name, words in SAID.items()
+        if isinstance(settings.get(name), int | float)
+        and np.isfinite(settings[name])
+        and not (name == "batch" and not settings[name])
+    ]
+    return ", ".join([source, *known])
+
+
+def maps(found: list[ResultFolder]) -> list[Map]:
+    """Every sweep on disk, the largest first."""
+    drawn = [
+        _map(one.content, str(one.folder), number)
+        for number, one in enumerate(found)
+        if isinstance(one.content, xr.Dataset)
+    ]
+    return sorted(drawn, key=lambda one: -one.runs)
+
+
+def _map(results: xr.Dataset, name: str, number: int) -> Map:
+    counts = {
+        status: results.status < 0
+        if status == "MISSING"
+        else with_status(results, status)
+        for status in STATUS
+    }
+    there = {status: hit for status, hit in counts.items() if bool(hit.any())}
+    steps = results.step_size.values[::-1]
+    return Map(
+        name,
+        int((results.status >= 0).sum()),
+        results.status.size,
+        [(status, int(hit.sum())) for status, hit in there.items()],
+        [
+            (num(step), [int(hit.sel(step_size=step).sum()) for hit in there.values()])
+            for step in steps
+        ],
+        list(_of_sweep(results, number)),
+        uncertified(results),
+    )
+
+
+def _of_sweep(results: xr.Dataset, number: int) -> Iterator[Figure]:
+    """The map, the error of the step, growth and direction."""
+    order = ("phases", *(name for name in FIGURES if name != "phases"))
+    for name in order:
+        caption = (FIGURES[name].__doc__ or "").partition("\n")[0]
+        try:
+            picture = draw_in_style(FIGURES[name], results)
+        except ILL_FORMED as error:
+            missing = f"This figure cannot be drawn ({type(error).__name__})."
+            yield Figure(Markup(), "", missing=missing)
+            continue
+        if picture is not None:
+            svg = to_svg(picture, f"sweep-{number}-{name}", caption)
+            yield Figure(Markup(svg), caption)

@@ -1,7 +1,8 @@
-"""Build one self-contained page, report.html, from results on disk.
+"""Build one page of all results on disk, report.html.
 
-Whatever is there is shown; what is missing says which command makes it, and what is
-damaged or of another version says so. The page opens from disk and asks no network.
+The map, every item of the paper, then our own studies; what was not run says which
+command runs it, and what is damaged or of another version says so. The page opens from
+disk, holds no script and asks no network.
 
 python -m experiments.report results --out results
 """
@@ -15,7 +16,7 @@ import tyro
 from experiments.common.console import say
 from experiments.common.devices import configure
 from experiments.common.study import Program, check, presets
-from experiments.report.folders import search
+from experiments.report.folders import ResultFolder, search
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
 
@@ -52,14 +53,7 @@ def report(settings: Settings) -> dict:
     path = settings.out / "report.html"
     for folder in settings.folders:
         if not folder.is_dir():
-            raise BadInput(f"{folder} is no folder of results; {path} stays as it is")
-    try:
-        from experiments.report.page import page
-    except ModuleNotFoundError as error:
-        raise BadInput(
-            f"the report needs {error.name}, which is not installed: "
-            "pip install 'jaxselect[experiments]'"
-        ) from None
+            raise BadInput(f"{folder} is not a folder; {path} stays as it is")
     found = search(settings.folders)
     troubles = [f"{one.folder}: {one.trouble}" for one in found if one.trouble]
     for trouble in troubles:
@@ -70,9 +64,7 @@ def report(settings: Settings) -> dict:
             f"{path} stays as it is"
         )
     configure("float64")
-    text = page(found)
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    write_page(found, path)
     seconds = time.perf_counter() - begun
     size = path.stat().st_size
     say(f"{path}: {size / 1e6:.1f} MB from {len(found)} folders, {seconds:.1f} s")
@@ -83,3 +75,21 @@ def report(settings: Settings) -> dict:
         "troubles": troubles,
         "seconds": seconds,
     }
+
+
+def write_page(found: list[ResultFolder], path: Path) -> None:
+    """Write the page of some results.
+
+    Raises:
+        BadInput: a package of the extra `experiments` is not installed.
+    """
+    try:
+        from experiments.report.page import page
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"the report needs {error.name}, which is not installed: "
+            "pip install 'jaxselect[experiments]'"
+        ) from None
+    text = page(found)
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")

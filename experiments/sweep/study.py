@@ -9,22 +9,15 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.devices import configure, probe
+from experiments.common.progress import progress_bar
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
 from experiments.sweep.job import ConfiguredJob
@@ -166,38 +159,19 @@ def _stopping() -> Iterator[threading.Event]:
 
 def _watch(run: Iterator[Done], lanes: int, quiet: bool) -> int:
     """Follow a launcher on a bar, or line by line; how many runs it finished."""
-    console = Console(stderr=True)
-    counts: Counter[str] = Counter()
-    ran = 0
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[counts]}"),
-    )
-    first, shown_at = None, time.perf_counter()
-    shown = console.is_terminal and not quiet
-    with Progress(*columns, console=console, disable=not shown) as progress:
-        task = progress.add_task("", total=lanes, rate="", counts="")
+    lines = not (quiet or Console(stderr=True).is_terminal)
+    ran, first, shown_at = 0, None, time.perf_counter()
+    with progress_bar("runs", lanes, quiet) as advance:
         for done in run:
             ran += done["lanes"]
-            counts.update(done["statuses"])
+            advance(done["lanes"])
             now = time.perf_counter()
-            # The first of every worker waited for the compiler: no measure.
+            # The first of every worker waited for the compiler: not a measure.
             first = first or (ran, now)
             known = ran > first[0] and now - first[1] >= PACE
-            pace = (ran - first[0]) / (now - first[1]) if known else 0.0
-            rate = f"{pace:.1f}/s" if pace else ""
-            ends = ", ".join(
-                f"{number} {name.replace('_', ' ').lower()}"
-                for name, number in counts.most_common()
-            )
-            progress.update(task, completed=ran, rate=rate, counts=ends)
-            due = now - shown_at >= PACE and pace and ran < lanes
-            if due and not (shown or quiet):
+            if lines and known and now - shown_at >= PACE and ran < lanes:
+                pace = (ran - first[0]) / (now - first[1])
                 left = f"{(lanes - ran) / pace:.0f} s left"
-                say(f"{ran} of {lanes} runs, {rate}, {left}: {ends}")
+                say(f"{ran:,} of {lanes:,} runs, {pace:.1f} per second, {left}")
                 shown_at = now
     return ran

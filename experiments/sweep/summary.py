@@ -93,38 +93,39 @@ def describe(summary: dict[str, Any]) -> str:
             note = "" if name in decided else "   not certified"
             share = f"{count / summary['runs']:>8.1%}"
             lines.append(f"  {name.replace('_', ' '):<20}{count:>8}{share}{note}")
-    lines.append("shares of all runs   selected all           other end   undecided")
+    lines.append(
+        "share that  selects all  [95 % interval]   ends otherwise   is undecided"
+    )
     for eta, row in summary["ends_by_step_size"].items():
         if row["runs"]:
-            shares = f"{row['other']:>9.3f}   {row['undecided']:>9.3f}"
-            lines.append(f"  η₀ = {eta:<12}{_interval(row):26}{shares}")
+            shares = f"{row['other']:>14.3f}   {row['undecided']:>12.3f}"
+            lines.append(f"  η₀ = {eta:<8}{_interval(row):30}{shares}")
     fit = summary.get("alignment_error_exponent")
     if fit:
-        interval = f" [{fit['low']:.3f}, {fit['high']:.3f}]"
+        interval = f" (95 % interval {fit['low']:.3f} … {fit['high']:.3f})"
         interval = "" if np.isnan(fit["low"]) else interval
         lines.append(
-            f"error of Lemma 4.1 ∝ d^{fit['exponent']:.3f} {interval} "
+            f"error of Lemma 4.1 ∝ d^({fit['exponent']:.3f}){interval} "
             f"for d from {fit['dims'][0]:,.0f} to {fit['dims'][1]:,.0f}"
         )
     for name, title in (
         (
             "direction_constant_deviation_predicted",
-            "direction error · ‖p‖ against its value without integrating "
+            "‖p‖ · (direction error), off its limit predicted without integrating "
             f"({summary['certified_predicted']:,} runs)",
         ),
         (
             "direction_constant_deviation_with_path",
-            "the same where dimensions of ρ are read from p "
+            "the same where a part of ρ depends on the path of p "
             f"({summary['certified_with_path']:,} runs)",
         ),
-        ("unselected_effect", "what unselected tokens add to f"),
         ("duality_gap", "duality gap of the max-margin solution"),
     ):
         if summary[name]:
             middle, high = summary[name]
             lines.append(f"{title}: median {middle:.1e}, 99 % below {high:.1e}")
     if wasted := summary["wasted_steps_share"]:
-        lines.append(f"steps spent waiting for slower lanes: {wasted:.1%} of the rest")
+        lines.append(f"steps spent waiting for slower runs of a batch: {wasted:.1%}")
     return "\n".join(lines)
 
 

@@ -237,10 +237,10 @@ def draw(finished: Finished) -> Figure:
 
 
 ENDS = {
-    "SELECTED": Verdict.HOLDS,
-    "TIED": Verdict.HOLDS,
-    "AT_REST": Verdict.FAILS,
-    "UNPROVED": Verdict.OPEN,
+    "SELECTED": Verdict.CERTIFIED,
+    "TIED": Verdict.CERTIFIED,
+    "AT_REST": Verdict.REFUTED,
+    "UNPROVED": Verdict.NOT_RUN,
 }
 """The verdict on growth without bound, by how a flow on text ends."""
 

@@ -96,16 +96,16 @@ WORSE = {
 
 @pytest.mark.parametrize("case", WORSE)
 def test_each_number_can_contradict_its_claim_alone(case):
-    good = [Verdict.HOLDS] + [Verdict.AGREES] * 5
+    good = [Verdict.CERTIFIED] + [Verdict.REPRODUCED] * 5
     assert verdicts(GOOD) == good
     place, name, key, value = WORSE[case]
     found = verdicts(GOOD | {name: [{**GOOD[name][0], key: value}]})
-    assert found.pop(place) is Verdict.FAILS
+    assert found.pop(place) is Verdict.NOT_REPRODUCED
     good.pop(place)
     assert found == good
-    assert verdicts(GOOD | {"one_query": [1e-3]})[3] is Verdict.FAILS
+    assert verdicts(GOOD | {"one_query": [1e-3]})[3] is Verdict.NOT_REPRODUCED
     nothing = {name: [] for name in GOOD}
-    assert set(verdicts(nothing)) == {Verdict.OPEN}
+    assert set(verdicts(nothing)) == {Verdict.NOT_RUN}
 
 
 def test_other_targets_than_the_definition_has_contradict_the_claims(monkeypatch):
@@ -116,7 +116,10 @@ def test_other_targets_than_the_definition_has_contradict_the_claims(monkeypatch
     arrays = models.run(settings, results)
     assert Counter(results["rows"][0]["statuses"]) == {"TIED": 1}
     found = verdicts(results)
-    assert (found[0], found[1], found[4]) == (Verdict.HOLDS, *[Verdict.AGREES] * 2)
+    assert (found[0], found[1], found[4]) == (
+        Verdict.CERTIFIED,
+        *[Verdict.REPRODUCED] * 2,
+    )
     np.testing.assert_allclose(arrays["predicted"], arrays["certified"], atol=1e-6)
 
     def planted(contexts, targets, rows):
@@ -126,4 +129,4 @@ def test_other_targets_than_the_definition_has_contradict_the_claims(monkeypatch
     made = models.next_token
     monkeypatch.setattr(models, "next_token", planted)
     models.run(settings, results)
-    assert verdicts(results)[4] is Verdict.FAILS
+    assert verdicts(results)[4] is Verdict.NOT_REPRODUCED

@@ -60,17 +60,17 @@ def test_tables_agree_in_size_and_not_in_rank_alone(name):
         arrays["turned"] = arrays["values"]
     else:
         arrays = words()
-    assert judged(arrays, name).verdict is Verdict.AGREES
+    assert judged(arrays, name).verdict is Verdict.REPRODUCED
     # The level of scores is seen by no softmax, that of values is.
     higher = judged(arrays | {"scores": arrays["scores"] + 5.0}, name)
-    assert higher.verdict is Verdict.AGREES
+    assert higher.verdict is Verdict.REPRODUCED
     larger = judged(arrays | {"scores": 4 * arrays["scores"]}, name)
     assert larger.verdict is Verdict.IN_PART and "size 4 times" in larger.value
     turned = {part: -arrays[part] for part in arrays if part != "x values"}
-    assert judged(arrays | turned, name).verdict is Verdict.FAILS
+    assert judged(arrays | turned, name).verdict is Verdict.NOT_REPRODUCED
     # One column that is refuted is enough.
     one = judged(arrays | {"scores": turned["scores"]}, name)
-    assert one.verdict is Verdict.FAILS and "rank correlation −1" in one.value
+    assert one.verdict is Verdict.NOT_REPRODUCED and "rank correlation −1" in one.value
 
 
 def test_each_class_has_the_words_of_its_own_bins():
@@ -96,7 +96,7 @@ def test_published_means_are_drawn_at_their_bins():
 def test_nothing_is_held_against_tables_of_other_data():
     found = finished({"published": {}}, **words())
     assert _tables.tables_of(found, "two_layer") == {}
-    assert _tables.measured({}, "two_layer", 9).verdict is Verdict.OPEN
+    assert _tables.measured({}, "two_layer", 9).verdict is Verdict.NOT_RUN
 
 
 def test_bins_shifted_by_one_are_noticed(monkeypatch):
@@ -113,7 +113,7 @@ def test_bins_shifted_by_one_are_noticed(monkeypatch):
 
     monkeypatch.setattr(_tables, "binned", of_others)
     found = judged(words())
-    assert found.verdict is Verdict.OPEN and "not in their bins" in found.value
+    assert found.verdict is Verdict.NOT_RUN and "not in their bins" in found.value
 
 
 @pytest.mark.parametrize("column", [0, 1])
@@ -144,7 +144,7 @@ def invented():
 def test_invented_tokens_follow_the_posterior_difference(invented):
     found, arrays = invented
     ours = figure_2.as_drawn(finished(found, **arrays))
-    assert ours.verdict in (Verdict.AGREES, Verdict.IN_PART)
+    assert ours.verdict in (Verdict.REPRODUCED, Verdict.IN_PART)
     for layers in figure_2.LAYERS:
         shape = figure_2.shape(arrays, layers)
         assert shape["values"] > 0.9 and shape["drawn"] > 0.8
@@ -155,10 +155,10 @@ def test_swapped_labels_are_noticed(invented):
     found, arrays = invented
     swapped = arrays | {"posterior": -arrays["posterior"]}
     ours = figure_2.as_drawn(finished(found, **swapped))
-    assert ours.verdict is Verdict.OPEN and "labels are swapped" in ours.value
+    assert ours.verdict is Verdict.NOT_RUN and "labels are swapped" in ours.value
     reviews = {"praise": -0.5, "blame": 0.5}
     text = figure_3.one_layer(finished(reviews))
-    assert text.verdict is Verdict.OPEN and "labels are swapped" in text.value
+    assert text.verdict is Verdict.NOT_RUN and "labels are swapped" in text.value
 
 
 def test_scores_of_another_layer_are_noticed(invented):
@@ -175,7 +175,7 @@ def test_scores_of_another_layer_are_noticed(invented):
     assert off > figure_2.ROUNDING
     wrong = found | {"layers 2": found["layers 2"] | {"disagreement": off}}
     ours = figure_2.as_drawn(finished(wrong, **arrays))
-    assert ours.verdict is Verdict.OPEN and "not those of the model" in ours.value
+    assert ours.verdict is Verdict.NOT_RUN and "not those of the model" in ours.value
 
 
 def test_the_two_bags_rest_as_often_as_predicted():
@@ -197,11 +197,11 @@ def test_one_certified_run_that_misses_a_sequence_refutes():
         found = Finished(settings, {}, {"ends": ends, "off": np.zeros(ends.shape)}, {})
         return several.one_at_least(found), several.then_max_margin(found)
 
-    assert judge(0, 1, 0, 3)[0].verdict is Verdict.AGREES
+    assert judge(0, 1, 0, 3)[0].verdict is Verdict.REPRODUCED
     missed = judge(0, 1, 2, 0)[0]
-    assert missed.verdict is Verdict.FAILS and "at η₀ = 2" in missed.value
-    assert judge(3, 3)[0].verdict is Verdict.OPEN
-    assert judge(1, 2)[1].verdict is Verdict.OPEN
+    assert missed.verdict is Verdict.NOT_REPRODUCED and "at η₀ = 2" in missed.value
+    assert judge(3, 3)[0].verdict is Verdict.NOT_RUN
+    assert judge(1, 2)[1].verdict is Verdict.NOT_RUN
 
 
 def test_the_formula_for_classes_falls_like_the_root_of_the_dimension():
@@ -213,7 +213,7 @@ def test_the_formula_for_classes_falls_like_the_root_of_the_dimension():
 def test_rows_are_of_the_latest_results_that_are_no_smoke_run(tmp_path, monkeypatch):
     claim = Claim(
         "A statement.",
-        lambda found: Measured(Verdict.FAILS, found.results["said"]),
+        lambda found: Measured(Verdict.NOT_REPRODUCED, found.results["said"]),
         "Lemma 0",
     )
     main = Experiment(lambda settings, results: None, claims=(claim,))
@@ -236,7 +236,7 @@ def test_rows_are_of_the_latest_results_that_are_no_smoke_run(tmp_path, monkeypa
     assert (row(*full).verdict, row(*full).command) == ("refuted", "run")
     assert (row(smoke).verdict, row().verdict) == ("not decided", "not run")
     shown = {one for one, word in rows.WORDS.items() if word == "reproduced"}
-    assert shown == {Verdict.HOLDS, Verdict.AGREES}
+    assert shown == {Verdict.CERTIFIED, Verdict.REPRODUCED}
 
 
 def test_a_sweep_is_complete_with_every_run_of_its_own_grid(tmp_path):
@@ -284,8 +284,8 @@ def test_what_is_there_is_not_run_again(tmp_path, capsys):
 
 def test_the_document_holds_no_other_data_than_it_may(tmp_path):
     """Numbers of Yelp stay on the machine that has its reviews."""
-    claim = Claim("A statement.", lambda found: Measured(Verdict.AGREES), "Lemma 0")
-    told = Measured(Verdict.AGREES, "ours of ")
+    claim = Claim("A statement.", lambda found: Measured(Verdict.REPRODUCED), "Lemma 0")
+    told = Measured(Verdict.REPRODUCED, "ours of ")
     rows = [
         Row(
             "figure_3",

@@ -203,7 +203,7 @@ def test_published_accuracy_chooses_the_step_and_loss_is_judged_there():
     found = Finished({"steps": 12}, told, arrays, {})
     assert random_embeddings.nearest(found, "random", "test")[0] == 20
     judged = random_embeddings.trained_and_random(found)
-    assert judged.verdict is Verdict.AGREES
+    assert judged.verdict is Verdict.REPRODUCED
     assert "0.68 and 0.66 on the test split after as many steps" in judged.value
     shifted = {"random test_loss": np.roll(loss, 1)}
     late = found._replace(arrays=arrays | shifted)
@@ -238,7 +238,7 @@ def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypat
 
     assert "8 for E·v, 6 for E·p after 40 steps on p" in judged(0).value
     assert "12 for E·v, 12 for E·p after 20 steps, as many" in judged(0).value
-    assert judged(0).verdict is Verdict.AGREES
+    assert judged(0).verdict is Verdict.REPRODUCED
     assert judged(1).verdict is Verdict.IN_PART
 
 

@@ -19,8 +19,8 @@ from experiments.report.sections import FEWEST, rows
 from experiments.sweep import claims as sweep_claims
 from jaxselect.margin.certificate import TrialStatus
 
-HOLDS, AGREES, OPEN = Verdict.HOLDS, Verdict.AGREES, Verdict.OPEN
-IN_PART, FAILS = Verdict.IN_PART, Verdict.FAILS
+CERTIFIED, REPRODUCED, NOT_RUN = Verdict.CERTIFIED, Verdict.REPRODUCED, Verdict.NOT_RUN
+IN_PART, NOT_REPRODUCED = Verdict.IN_PART, Verdict.NOT_REPRODUCED
 NAN = float("nan")
 
 
@@ -62,14 +62,14 @@ def statuses(shape=(4, 3, 10), **where):
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (-0.509, -0.491, AGREES),
-        (-0.511, -0.501, OPEN),
-        (-0.501, -0.489, OPEN),
-        (-0.499, -0.4, OPEN),
-        (-0.489, -0.48, FAILS),
-        (-0.53, -0.511, FAILS),
-        (NAN, NAN, OPEN),
-        (NAN, -0.5, OPEN),
+        (-0.509, -0.491, REPRODUCED),
+        (-0.511, -0.501, NOT_RUN),
+        (-0.501, -0.489, NOT_RUN),
+        (-0.499, -0.4, NOT_RUN),
+        (-0.489, -0.48, NOT_REPRODUCED),
+        (-0.53, -0.511, NOT_REPRODUCED),
+        (NAN, NAN, NOT_RUN),
+        (NAN, -0.5, NOT_RUN),
     ],
 )
 def test_both_ends_of_the_interval_of_lemma_4_1_count(low, high, verdict):
@@ -77,7 +77,8 @@ def test_both_ends_of_the_interval_of_lemma_4_1_count(low, high, verdict):
 
 
 @pytest.mark.parametrize(
-    ("power", "verdict"), [(-0.5, AGREES), (-0.492, AGREES), (-0.48, FAILS)]
+    ("power", "verdict"),
+    [(-0.5, REPRODUCED), (-0.492, REPRODUCED), (-0.48, NOT_REPRODUCED)],
 )
 def test_lemma_4_1_is_fitted_to_the_error_of_the_sweep(power, verdict):
     error = sweep().alignment_error.values ** (power / -0.5)
@@ -85,20 +86,20 @@ def test_lemma_4_1_is_fitted_to_the_error_of_the_sweep(power, verdict):
     assert measured.verdict is verdict
     assert f"exponent {power:.3f}" in measured.value
     alone = sweep_claims.lemma(sweep(seeds=1))
-    assert alone.verdict is OPEN
+    assert alone.verdict is NOT_RUN
     assert "nan" not in alone.value and "…" not in alone.certificate
-    assert sweep_claims.lemma(sweep(dims=(1e4, 1e5))).verdict is OPEN
+    assert sweep_claims.lemma(sweep(dims=(1e4, 1e5))).verdict is NOT_RUN
 
 
 def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
     verdict = lambda **where: (  # noqa: E731
         sweep_claims.without_bound(sweep(status=statuses(**where))).verdict
     )
-    assert verdict() is HOLDS
+    assert verdict() is CERTIFIED
     for name in ("TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "MISSING"):
-        assert verdict(**{name: (0, 0, 0)}) is OPEN
-    assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), SELECTED=(1, 1, 1)) is HOLDS
-    assert verdict(TIED=(0, 0, 0)) is HOLDS
+        assert verdict(**{name: (0, 0, 0)}) is NOT_RUN
+    assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), SELECTED=(1, 1, 1)) is CERTIFIED
+    assert verdict(TIED=(0, 0, 0)) is CERTIFIED
     assert verdict(AT_REST=(0, 0, 0)) is IN_PART
 
 
@@ -108,12 +109,12 @@ def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():
 
     assert "d ≥ 100 and η₀ ≥ 1" in measured().value
     low = measured(PARTIAL=(0, slice(None), 3))
-    assert low.verdict is HOLDS and "d ≥ 1,000 and η₀ ≥ 1" in low.value
+    assert low.verdict is CERTIFIED and "d ≥ 1,000 and η₀ ≥ 1" in low.value
     assert low.sample == "90 runs there, 120 in all"
     assert low.fails == "0 % there; 2.5 % of all"
     # One run in the last corner but its cell is whole: no region of two by two.
-    assert measured(PARTIAL=(2, 2, 0)).verdict is FAILS
-    assert measured(MISSING=(3, 2, 0)).verdict is OPEN
+    assert measured(PARTIAL=(2, 2, 0)).verdict is NOT_REPRODUCED
+    assert measured(MISSING=(3, 2, 0)).verdict is NOT_RUN
     missing = measured(MISSING=(0, 0, 0), UNRESOLVED=(1, 0, 0))
     assert "d ≥ 100 and η₀ ≥ 10" in missing.value
 
@@ -137,21 +138,23 @@ def test_deviations_count_from_their_bound_on(name, sign):
             columns["direction_error"] = 2 / values
         return measure(sweep(**columns))
 
-    assert measured(1 + sign * 0.98 * bound).verdict is HOLDS
+    assert measured(1 + sign * 0.98 * bound).verdict is CERTIFIED
     beyond = measured(1 + sign * 1.02 * bound)
     assert beyond.verdict is IN_PART and beyond.fails == "0.833 %"
-    assert measured(1 + sign * 1.02 * bound, every=True).verdict is FAILS
-    assert measured(NAN).verdict is OPEN
+    assert measured(1 + sign * 1.02 * bound, every=True).verdict is NOT_REPRODUCED
+    assert measured(NAN).verdict is NOT_RUN
     assert measured(NAN).sample == "120 certified runs"
     # A run without a certificate is not in question; a missing one takes the green.
     far = 1 + 2 * bound
     for status in ("UNRESOLVED", "SELECTED"):
-        assert measured(far, status=statuses(**{status: (0, 0, 0)})).verdict is HOLDS
+        assert (
+            measured(far, status=statuses(**{status: (0, 0, 0)})).verdict is CERTIFIED
+        )
     gone = measured(1.0, status=statuses(MISSING=(0, 0, 0)))
-    assert gone.verdict is AGREES
+    assert gone.verdict is REPRODUCED
     assert gone.sample == "119 certified runs, 1 of 120 are missing"
     none = measured(1.0, status=np.full((4, 3, 10), int(TrialStatus.FAILED)))
-    assert none.verdict is OPEN
+    assert none.verdict is NOT_RUN
 
 
 def test_a_constant_is_not_a_norm():
@@ -159,8 +162,8 @@ def test_a_constant_is_not_a_norm():
     swapped = {"max_margin_norm": 2.0, "error_constant": 3.0}
     columns = {name: np.full((4, 3, 10), value) for name, value in swapped.items()}
     for measure in (sweep_claims.direction, sweep_claims.growth):
-        assert measure(sweep()).verdict is HOLDS
-        assert measure(sweep(**columns)).verdict is FAILS
+        assert measure(sweep()).verdict is CERTIFIED
+        assert measure(sweep(**columns)).verdict is NOT_REPRODUCED
 
 
 def test_medians_are_split_by_whether_the_history_is_known():
@@ -171,7 +174,7 @@ def test_medians_are_split_by_whether_the_history_is_known():
 
 
 @pytest.mark.parametrize(
-    ("gap", "verdict"), [(0.9e-9, HOLDS), (1.1e-9, IN_PART), (NAN, OPEN)]
+    ("gap", "verdict"), [(0.9e-9, CERTIFIED), (1.1e-9, IN_PART), (NAN, NOT_RUN)]
 )
 def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
     values = np.full((4, 3, 10), 1e-15)
@@ -180,28 +183,28 @@ def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
     # Of runs with a certificate.
     refused = statuses(UNRESOLVED=(1, 1, 1))
     found = sweep_claims.exact_margin(sweep(duality_gap=values, status=refused))
-    assert found.verdict is HOLDS and found.sample == "119 certified runs"
+    assert found.verdict is CERTIFIED and found.sample == "119 certified runs"
 
 
 def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():
     def measured(**where):
         return sweep_claims.captured(sweep(status=statuses(**where)))
 
-    assert measured().verdict is OPEN
+    assert measured().verdict is NOT_RUN
     assert measured(CAPTURED_NEGATIVE=(2, 1, 3)).verdict is IN_PART
     assert measured(CAPTURED_NEGATIVE=(2, 1)).verdict is IN_PART
     assert measured(CAPTURED_POSITIVE=(2, [0, 2])).verdict is IN_PART
     both = measured(CAPTURED_NEGATIVE=(2, [0, 1]), CAPTURED_POSITIVE=(2, 1, 4))
-    assert both.verdict is HOLDS
+    assert both.verdict is CERTIFIED
     assert both.value == "20 runs; every run at d = 10,000, η₀ = 1 … 10"
     torn = measured(CAPTURED_NEGATIVE=(2, [0, 1]), MISSING=(2, 1, 4))
     assert torn.verdict is IN_PART
 
 
 def test_ties_are_counted_with_those_that_are_certified():
-    assert sweep_claims.tied(sweep()).verdict is OPEN
+    assert sweep_claims.tied(sweep()).verdict is NOT_RUN
     found = sweep_claims.tied(sweep(status=statuses(TIES_UNPROVED=(0, 0, 0))))
-    assert found.verdict is AGREES and found.value == "1 run, 0 of them certified"
+    assert found.verdict is REPRODUCED and found.value == "1 run, 0 of them certified"
     both = statuses(TIES_UNPROVED=(0, 0, 0), TIED=(0, 0, 1), AT_REST=(0, 0, 2))
     found = sweep_claims.tied(sweep(status=both))
     assert found.value == "3 runs, 2 of them certified"
@@ -212,7 +215,7 @@ def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
 
 
 def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
-    claims = (Claim("", lambda table: Measured(HOLDS, sample="all")),)
+    claims = (Claim("", lambda table: Measured(CERTIFIED, sample="all")),)
     monkeypatch.setattr(sections, "CLAIMS", claims)
     monkeypatch.setattr(sections, "study_of", lambda _: Experiment(len, claims=claims))
 
@@ -222,14 +225,14 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
 
     whole = statuses()
     whole.ravel()[FEWEST:] = -1
-    assert verdict(sweep(status=whole), "sweep") is HOLDS
+    assert verdict(sweep(status=whole), "sweep") is CERTIFIED
     whole.ravel()[FEWEST - 1] = -1
-    assert verdict(sweep(status=whole), "sweep") is OPEN
-    assert verdict(study({}, settings={"preset": "full"}), "beyond.lists") is HOLDS
-    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.lists") is OPEN
+    assert verdict(sweep(status=whole), "sweep") is NOT_RUN
+    assert verdict(study({}, settings={"preset": "full"}), "beyond.lists") is CERTIFIED
+    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.lists") is NOT_RUN
 
 
 def test_runs_hold_only_where_all_of_them_are_hits():
-    assert of_runs(5, 0, 5) is HOLDS and of_runs(4, 0, 5) is OPEN
-    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is FAILS
-    assert of_runs(0, 0, 5) is of_runs(0, 0, 0) is OPEN
+    assert of_runs(5, 0, 5) is CERTIFIED and of_runs(4, 0, 5) is NOT_RUN
+    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is NOT_REPRODUCED
+    assert of_runs(0, 0, 5) is of_runs(0, 0, 0) is NOT_RUN
