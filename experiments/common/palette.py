@@ -29,7 +29,7 @@ STATUS = {
     "PARTIAL": Look("#e69f00", "◐", "some important tokens selected"),
     "TIES_UNPROVED": Look("#cc79a7", "◆", "tokens tied, not certified"),
     "TIED": Look("#7b3294", "◇", "tokens tied"),
-    "AT_REST": Look("#4a1486", "■", "at rest"),
+    "AT_REST": Look("#4a1486", "■", "p converges"),
     "SELECTED": Look("#56b4e9", "○", "selected"),
     "UNRESOLVED": Look("#c2c2c2", "…", "unresolved, not certified"),
     "NORM_NOT_REACHED": Look("#5c5c5c", "–", "norm not reached"),
@@ -41,8 +41,8 @@ STATUS = {
 
 EDGES: dict[str, tuple[Literal["solid", "dashed", "dotted"], str]] = {
     "selection": ("solid", "selection begins above"),
-    "breaking": ("dashed", "one class runs ahead between"),
-    "capture": ("dotted", "captured for good between"),
+    "breaking": ("dashed", "one class is selected first between"),
+    "capture": ("dotted", "one class alone is selected between"),
 }
 """Line of each predicted edge, and words for it, by the first part of its name."""
 

@@ -273,7 +273,8 @@ def cloud(found: Finished, part: str) -> Measured:
         f"E·{LETTER[part]} of irrelevant tokens: {'; '.join(said)}",
         f"{int(grey.sum())} irrelevant tokens",
         "–",
-        f"{CLOUD:g} times or less with one layer and with two",
+        f"{CLOUD:g} times or less with one layer and with two"
+        + ("; a constant added to all scores changes no output" * (part == "scores")),
     )
 
 

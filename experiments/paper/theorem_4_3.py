@@ -37,10 +37,13 @@ def run(settings: Settings, results: dict) -> None:
 
 
 def draw(finished: Finished) -> Figure:
-    """Angle between p and p_mm of a few runs; dashed, the constant over ‖p‖."""
+    """Direction error of a few runs, its predicted limit dashed.
+
+    Curves with tied tokens end where these are certified.
+    """
     figure = draw_direction(_runs.runs(finished))
     if figure is None:
-        raise BadInput("the sweep kept no paths: run it with --path-points 60")
+        raise BadInput("the sweep kept no paths: run it with --path-points 180")
     return figure
 
 

@@ -133,7 +133,7 @@ def of_sweep(found: list[ResultFolder], shown: list[Part]) -> list[Row]:
         if row.found and any("sweep" in one.settings for one in part.results)
     }
     return [
-        Row(claim, measure(claim, results), results.command)
+        Row(claim, measure(claim, results), "make sweep")
         for claim in CLAIMS
         if place(claim) not in said
     ]

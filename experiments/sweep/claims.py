@@ -134,7 +134,7 @@ def tied(results: xr.Dataset) -> Measured:
         Verdict.REPRODUCED,
         f"{counted(number, 'run')}, {proved:,} of them certified",
         _sample(results),
-        percent(number - proved, number),
+        "–",
         "certified from the computed p: the odds are at a minimum of the risk, and the "
         "max-margin direction is orthogonal to them",
     )

@@ -20,7 +20,7 @@ from experiments.common.style import subplots
 
 
 def draw_lemma(results: xr.Dataset) -> Figure | None:
-    """Relative error against d: median and 80 % range over runs, and the fitted law.
+    """Relative error of the step on E over d: median and 80 % range of the runs.
 
     Returns:
         The figure; none for a sweep of fewer than three d.
@@ -41,7 +41,6 @@ def draw_lemma(results: xr.Dataset) -> Figure | None:
     axes.set(
         xlabel="embedding dimension d",
         ylabel="‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖",
-        title="One step on the embeddings",
     )
     axes.legend(loc="lower left")
     return figure
@@ -61,7 +60,7 @@ EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.0, "marker": ""}
 
 
 def draw_phases(results: xr.Dataset) -> Figure | None:
-    """One map over (d, η₀): each cell is cut by the shares of its runs' statuses.
+    """Each cell is one d and one η₀, cut into the shares of how its runs end.
 
     The edges that theory predicts for the sweep's own sizes are drawn as thin lines,
     one for each of its shapes; where it predicts none, a line above the map says why.
@@ -74,7 +73,7 @@ def draw_phases(results: xr.Dataset) -> Figure | None:
     shares = status_shares(results)
     across = borders(results.dim.values)
     upward = borders(results.step_size.values)
-    figure, axes = subplots(figsize=(7.0, 4.2))
+    figure, axes = subplots(figsize=(7.0, 6.2))
     for name, share in shares.items():
         if share.any():
             _strips(axes, across, upward, shares, name)
@@ -109,8 +108,8 @@ def draw_phases(results: xr.Dataset) -> Figure | None:
             for edge in edges
         )
     ]
-    title = "mark: more than half of a cell"
-    figure.legend(handles=handles, loc="outside right upper", title=title)
+    title = "how runs end (mark: more than half of a cell), and what is predicted"
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, title=title)
     return figure
 
 
@@ -171,7 +170,7 @@ LAW = {"linestyle": "--", "linewidth": 0.8, "label": None}
 
 
 def draw_growth(results: xr.Dataset) -> Figure | None:
-    """Norm against log-time for a few runs, each with its predicted slope.
+    """‖p‖ of a few runs; a curve with tied tokens ends where these are certified.
 
     Returns:
         The figure; none for a sweep that saved no paths.
@@ -189,7 +188,7 @@ def draw_growth(results: xr.Dataset) -> Figure | None:
     axes.set(
         xlabel="log-time log(1 + t)",
         ylabel="norm ‖p‖",
-        title=r"Growth of p; dashed: $\|p_\mathrm{mm}\|\,\log t$, " + place(shown),
+        title=r"dashed: $\|p_\mathrm{mm}\|\,\log t$; " + place(shown),
         ylim=(0.1, None),
     )
     figure.legend(loc="outside lower center")
@@ -228,14 +227,14 @@ def place(shown: list[xr.Dataset]) -> str:
 
 
 def described(run: xr.Dataset) -> str:
-    """η₀, seed and status of one run."""
+    """η₀ and status of one run."""
     names = {code: name for name, code in run.attrs["statuses"].items()}
     status = STATUS[names[run.status.item()]].words
-    return f"η₀ = {run.step_size.item():,g}, seed {run.seed.item()}: {status}"
+    return f"η₀ = {run.step_size.item():,g}: {status}"
 
 
 def draw_direction(results: xr.Dataset) -> Figure | None:
-    """Direction error against norm for a few runs, each with its predicted limit.
+    """Direction error of a few runs; a curve with ties ends where they are certified.
 
     Returns:
         The figure; none for a sweep that saved no paths.
@@ -253,7 +252,7 @@ def draw_direction(results: xr.Dataset) -> Figure | None:
     axes.set(
         xlabel="norm ‖p‖",
         ylabel=r"$\|\,p/\|p\| - p_\mathrm{mm}/\|p_\mathrm{mm}\|\,\|$",
-        title=f"Direction; dashed: predicted constant / ‖p‖, {place(shown)}",
+        title=f"dashed: predicted constant / ‖p‖; {place(shown)}",
         ylim=(None, 3),
     )
     figure.legend(loc="outside lower center")

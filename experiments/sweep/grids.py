@@ -29,7 +29,7 @@ GRIDS = {
         dim=_whole((32, *_decades(2, 6, 2))),
         step_size=_decades(-1, 5, 2),
         seed=tuple(range(8)),
-        path_points=60,
+        path_points=180,
     ),
     "smoke": Grid(
         axes={

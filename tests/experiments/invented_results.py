@@ -7,7 +7,7 @@ from experiments.common import results
 from experiments.common.study import study_of
 from experiments.report.folders import search
 from experiments.report.page import page
-from experiments.report.sections import rows
+from experiments.report.rows import part
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.sweep import store
 
@@ -100,9 +100,9 @@ def check_shown(folder):
     else:
         shown = study.show(found.content)
         assert shown.sentences or shown.table
-    listed = [row.measured.value for row in rows([found])]
+    listed = part(found.study, [found]).rows
     assert len(listed) == len(study.claims)
-    assert not any("cannot be read" in value for value in listed)
+    assert not any("cannot be read" in row.found.value for row in listed if row.found)
     assert "cannot be shown" not in page([found])
 
 

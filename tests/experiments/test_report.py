@@ -1,8 +1,6 @@
 """The report: what is on disk, said once, with nothing that could break the page."""
 
-import base64
 import dataclasses
-import hashlib
 import html.parser
 import json
 from functools import partial
@@ -14,14 +12,15 @@ from experiments import run
 from experiments.benchmarks import flow, max_margin
 from experiments.beyond import joint, selection
 from experiments.common import console, results
+from experiments.common.claims import Verdict
 from experiments.common.edges import SIZES
 from experiments.common.flags import to_flags
-from experiments.paper.page import page as paper_page
+from experiments.paper import ITEMS
 from experiments.report.folders import best, search
 from experiments.report.page import page
-from experiments.report.phases import diagram
 from experiments.report.provenance import provenance
-from experiments.report.sections import absent, too_small
+from experiments.report.rows import items, of_sweep
+from experiments.report.sections import maps
 from experiments.report.study import Settings, report
 from experiments.report.uncertified import command, uncertified
 from experiments.sweep import settings as sweep_settings
@@ -43,29 +42,25 @@ from tests.experiments.invented_results import (
 
 
 class Reader(html.parser.HTMLParser):
-    """The page as a browser reads it: its tags, and the text of its scripts."""
+    """The page as a browser reads it: its tags, and the cells of its tables."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.scripts, self.inside = [], [], False
+        self.tags, self.cells, self.inside = [], [], False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        self.inside = tag == "script"
+        self.inside = tag in ("th", "td")
         if self.inside:
-            self.scripts.append("")
+            self.cells.append("")
 
     def handle_endtag(self, tag):
         self.inside = False
 
     def handle_data(self, data):
         if self.inside:
-            self.scripts[-1] += data
-
-    def data(self):
-        """The data that the page hands to its program."""
-        return json.loads(self.scripts[0])
+            self.cells[-1] += data
 
 
 @pytest.fixture
@@ -76,32 +71,19 @@ def folder(tmp_path):
 def test_the_page_counts_what_the_sweep_holds(folder):
     rewrite(folder, status=lambda rows: (3 * rows["lane"] + 1) % 9)
     made = report(Settings(folders=(folder,), out=folder.parent))
-    data = Reader(made["page"].read_text(encoding="utf-8")).data()["phases"][0]
-    names = list(Reader(made["page"].read_text(encoding="utf-8")).data()["palette"])
-    wanted = store.load_all(folder)
-    for row, step in enumerate(data["steps"]):
-        for column, dim in enumerate(data["dims"]):
-            codes = data["cells"][row * len(data["dims"]) + column]
-            there = wanted.status.sel(dim=dim, step_size=step).values.ravel()
-            assert [names[code] for code in codes] == [
-                TrialStatus(code).name for code in there
-            ]
+    (drawn,) = maps(search([folder]))
+    wanted = store.load_all(folder).status
+    for (step, counts), value in zip(drawn.table, STEPS[::-1], strict=True):
+        for (name, _), number in zip(drawn.heads, counts, strict=True):
+            hit = wanted.sel(step_size=value) == TrialStatus[name].value
+            assert number == int(hit.sum()), (step, name)
+    cells = Reader(made["page"].read_text(encoding="utf-8")).cells
+    assert {f"{number:,}" for _, number in drawn.heads} <= set(cells)
 
 
 def preset(name):
     """Settings of a study, as the command line makes them."""
     return dataclasses.replace(selection.PRESETS[name], preset=name)
-
-
-def test_edges_are_drawn_over_a_sweep_that_the_theory_covers(tmp_path):
-    invent_sweep(tmp_path / "sweep")
-    drawn = Reader(page(search([tmp_path]))).data()["phases"][0]["edges"]
-    pale, selection, *others = drawn
-    assert selection["name"] == "selection"
-    assert pale == selection | {"pale": True} and not selection["pale"]
-    assert selection["dims"][0] == 10 and selection["dims"][-1] == 10**7
-    assert selection["steps"] == [30] * len(selection["dims"])
-    assert all(edge["dims"] == [] for edge in others)
 
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
@@ -118,15 +100,14 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
 
 def test_missing_runs_count_for_nothing(tmp_path):
     """72 of 102 runs are fewer than 84, and too few to decide."""
-    seeds = [*range(14, 0, -1)]
     invent_sweep(tmp_path / "a")
     rewrite(tmp_path / "a", status=lambda rows: np.where(rows["lane"] < 30, -1, 0))
-    invent_sweep(tmp_path / "b", seeds=seeds)
+    invent_sweep(tmp_path / "b", seeds=[*range(14, 0, -1)])
     lossy, whole = search([tmp_path])
-    assert best([lossy, whole], "sweep") is whole and too_small(lossy)
-    few, more = diagram(lossy), diagram(whole)
+    assert best([lossy, whole], "sweep") is whole
+    more, few = maps([lossy, whole])
     assert (few.runs, few.expected, more.runs) == (72, 102, 84)
-    assert more.data["seeds"] == seeds
+    assert {row.verdict for row in of_sweep([lossy], [])} == {Verdict.NOT_RUN}
 
 
 def test_a_study_is_there_with_its_settings_and_its_origin_if_it_can_be_read(tmp_path):
@@ -137,7 +118,6 @@ def test_a_study_is_there_with_its_settings_and_its_origin_if_it_can_be_read(tmp
     assert dict(origin.settings)["preset"] == "full"
     damaged = [found[0]._replace(content=None, trouble="damaged")]
     assert provenance(damaged) == []
-    assert absent(damaged) == absent([]) == absent(found) + 1
 
 
 def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
@@ -170,22 +150,8 @@ def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
 
 def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
     invent_sweep(tmp_path / "sweep", points=0)
-    text = page(search([tmp_path]))
-    (listed,) = Reader(text).data()["phases"]
-    assert listed["curves"] == listed["numbers"] == []
-    assert "cannot be laid out" not in text and "--path-points 60" in text
-
-
-def test_rows_of_the_diagram_begin_with_the_largest_step(tmp_path):
-    invent_sweep(tmp_path / "sweep")
-    (found,) = search([tmp_path])
-    drawn = diagram(found)
-    assert drawn.data["steps"] == sorted(drawn.data["steps"], reverse=True)
-    labels = [row[0].label for row in drawn.rows]
-    assert all(
-        f"η₀ = {step}:" in label
-        for (step, _), label in zip(drawn.step_sizes, labels, strict=True)
-    )
+    (drawn,) = maps(search([tmp_path]))
+    assert [bool(one.svg) for one in drawn.figures] == [True, True]
 
 
 def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
@@ -232,26 +198,28 @@ def test_the_command_of_one_run_makes_it_again(changes):
         assert dataclasses.replace(made, path_points=grid.path_points) == grid
 
 
-def test_curves_travel_with_their_norm_and_their_constant(folder):
-    listed = Reader(page(search([folder]))).data()["phases"][0]
-    norm, constant = listed["numbers"][0][0]
-    assert (norm, constant) == (3, 2)
-    times, norms, errors = np.array(listed["curves"][0][0])
-    np.testing.assert_allclose(norms, 3 * times, rtol=0.1)
-    np.testing.assert_allclose(errors, 2 / norms, rtol=0.01)
-
-
 def describe(folder, **changes):
     """Change what a sweep says of itself."""
     path = folder / "settings.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_the_page_asks_for_nothing_outside(folder):
-    for tag, attributes in Reader(page(search([folder]))).tags:
-        for key in ("src", "href"):
+def test_the_page_asks_for_nothing_outside_and_runs_no_script(folder):
+    read = Reader(page(search([folder])))
+    for tag, attributes in read.tags:
+        assert tag != "script"
+        for key in ("src", "href", "xlink:href"):
             target = attributes.get(key) or "#"
-            assert target.startswith(("#", "data:,")), (tag, target)
+            assert target.startswith(("#", "data:")), (tag, target)
+
+
+def test_every_item_of_the_paper_is_on_the_page_with_its_command(folder):
+    shown = list(items(search([folder])))
+    text = page(search([folder])).replace("<wbr>", "")
+    assert len(shown) == len(ITEMS)
+    for part in shown:
+        assert part.rows and all(row.verdict is Verdict.NOT_RUN for row in part.rows)
+        assert f"python -m experiments.{part.name}" in text
 
 
 def policy(text):
@@ -266,12 +234,10 @@ def policy(text):
     return {kind: values for kind, *values in parts}, [tag for tag, _ in tags[:place]]
 
 
-def test_the_page_forbids_connections_and_programs_but_its_own(folder):
-    """The policy comes before all that it is for; the paper's page has no program."""
-    text = page(search([folder]))
-    allowed, before = policy(text)
+def test_the_page_forbids_connections_and_programs(folder):
+    """The policy comes before all that it is for."""
+    allowed, before = policy(page(search([folder])))
     assert {*before} <= {"html", "head", "meta"}
-    scripts = allowed.pop("script-src")
     assert allowed == {
         "default-src": ["'none'"],
         "style-src": ["'unsafe-inline'"],
@@ -279,13 +245,6 @@ def test_the_page_forbids_connections_and_programs_but_its_own(folder):
         "base-uri": ["'none'"],
         "form-action": ["'none'"],
     }
-    programs = Reader(text).scripts[1:]
-    assert len(programs) == 2
-    digests = [hashlib.sha256(one.encode()).digest() for one in programs]
-    names = [f"'sha256-{base64.b64encode(one).decode()}'" for one in digests]
-    assert scripts == names
-    of_the_paper = paper_page([])
-    assert policy(of_the_paper)[0] == allowed and not Reader(of_the_paper).scripts
 
 
 ALTERED = {

@@ -50,7 +50,7 @@ def test_a_spoilt_sweep_is_said_and_spoils_nothing_else(folder, tmp_path, kind):
     assert len(made["troubles"]) == 1 and str(tmp_path / "other") in made["troubles"][0]
     text = made["page"].read_text(encoding="utf-8")
     assert "Some results could not be read" in text
-    assert len(Reader(text).data()["phases"]) == 1
+    assert text.count("The map as a table") == 1
 
 
 @pytest.mark.parametrize("kind", ["mistyped", "damaged"])
@@ -76,7 +76,6 @@ def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path):
 
 
 def test_text_of_others_stays_text(folder, tmp_path):
-    plain = Reader(page(search([folder])))
     for nasty in NASTY.values():
         preset = dataclasses.replace(selection.PRESETS["smoke"], preset=nasty)
         place = tmp_path / nasty.replace("/", "∕")[:100]
@@ -84,10 +83,6 @@ def test_text_of_others_stays_text(folder, tmp_path):
         results.write(place, settings=settings, results={nasty: nasty})
     invent_reviews(tmp_path / "reviews", words=list(NASTY.values()))
     read = Reader(page(search([tmp_path])))
-    assert len(read.scripts) == len(plain.scripts)
-    (sentence,) = read.data()["sentences"]
-    words = [nasty[:60] for nasty in NASTY.values()]
-    assert sentence["words"][: len(words)] == words
     for tag, attributes in read.tags:
-        assert tag != "img"
+        assert tag not in ("img", "script")
         assert not any(key.startswith("on") for key in attributes), tag

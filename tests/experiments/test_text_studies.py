@@ -202,12 +202,16 @@ def test_published_accuracy_chooses_the_step_and_loss_is_judged_there():
     told = {"published": True, "test_reviews": 9, "models": models}
     found = Finished({"steps": 12}, told, arrays, {})
     assert random_embeddings.nearest(found, "random", "test")[0] == 20
-    judged = random_embeddings.trained_and_random(found)
-    assert judged.verdict is Verdict.REPRODUCED
-    assert "0.68 and 0.66 on the test split after as many steps" in judged.value
-    shifted = {"random test_loss": np.roll(loss, 1)}
-    late = found._replace(arrays=arrays | shifted)
-    assert random_embeddings.trained_and_random(late).verdict is Verdict.IN_PART
+    trained, fixed = (claim.measure for claim in random_embeddings.CLAIMS)
+    assert trained(found).verdict is fixed(found).verdict is Verdict.REPRODUCED
+    late = found._replace(arrays=arrays | {"random test_loss": np.roll(loss, 1)})
+    assert trained(late).verdict is Verdict.REPRODUCED
+    assert fixed(late).verdict is Verdict.NOT_REPRODUCED
+    arrays |= {f"random, long test_{name}": loss for name in ("accuracy", "loss")}
+    arrays["random, long step"] = np.arange(4)
+    told["bag_of_words"] = {"test_accuracy": 0.9}
+    table = random_embeddings.show(found._replace(arrays=arrays)).table
+    assert ("E random", "0.68", "0.66", "10 (as many as with E trained)") in table
 
 
 def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypatch):
@@ -234,12 +238,15 @@ def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypat
         arrays = one_step_spread.run(settings, results)
         results |= {"published": True, "vocabulary": 40}
         told = Finished({"steps": 20}, results, arrays, {})
-        return one_step_spread.narrower(told)
+        return [one_step_spread.narrower(told, part) for part in ("values", "scores")]
 
-    assert "8 for E·v, 6 for E·p after 40 steps on p" in judged(0).value
-    assert "12 for E·v, 12 for E·p after 20 steps, as many" in judged(0).value
-    assert judged(0).verdict is Verdict.REPRODUCED
-    assert judged(1).verdict is Verdict.IN_PART
+    values, scores = judged(0)
+    assert "times 8 after 40 steps on p and v (this ratio chooses" in values.value
+    assert "times 6 after 40 steps on p and v, 12 after 20 (as many" in scores.value
+    # The ratio that chooses the step does not judge.
+    assert values.verdict is Verdict.IN_PART
+    assert scores.verdict is Verdict.REPRODUCED
+    assert judged(1)[1].verdict is Verdict.IN_PART
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():

@@ -12,15 +12,15 @@ from experiments.common.claims import (
     of_runs,
 )
 from experiments.common.results import Finished
-from experiments.common.study import Experiment
-from experiments.report import sections
 from experiments.report.folders import ResultFolder
-from experiments.report.sections import FEWEST, rows
+from experiments.report.rows import FEWEST
+from experiments.report.rows import measure as held_against
 from experiments.sweep import claims as sweep_claims
 from jaxselect.margin.certificate import TrialStatus
 
 CERTIFIED, REPRODUCED, NOT_RUN = Verdict.CERTIFIED, Verdict.REPRODUCED, Verdict.NOT_RUN
 IN_PART, NOT_REPRODUCED = Verdict.IN_PART, Verdict.NOT_REPRODUCED
+REFUTED = Verdict.REFUTED
 NAN = float("nan")
 
 
@@ -97,7 +97,7 @@ def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
     )
     assert verdict() is CERTIFIED
     for name in ("TIES_UNPROVED", "UNRESOLVED", "NORM_NOT_REACHED", "MISSING"):
-        assert verdict(**{name: (0, 0, 0)}) is NOT_RUN
+        assert verdict(**{name: (0, 0, 0)}) is IN_PART
     assert verdict(CAPTURED_NEGATIVE=(0, 0, 0), SELECTED=(1, 1, 1)) is CERTIFIED
     assert verdict(TIED=(0, 0, 0)) is CERTIFIED
     assert verdict(AT_REST=(0, 0, 0)) is IN_PART
@@ -110,8 +110,8 @@ def test_the_corner_of_large_sizes_is_whole_and_more_than_one_cell():
     assert "d ≥ 100 and η₀ ≥ 1" in measured().value
     low = measured(PARTIAL=(0, slice(None), 3))
     assert low.verdict is CERTIFIED and "d ≥ 1,000 and η₀ ≥ 1" in low.value
-    assert low.sample == "90 runs there, 120 in all"
-    assert low.fails == "0 % there; 2.5 % of all"
+    assert "all 90 runs with" in low.value
+    assert low.sample == "117 of all 120 runs do"
     # One run in the last corner but its cell is whole: no region of two by two.
     assert measured(PARTIAL=(2, 2, 0)).verdict is NOT_REPRODUCED
     assert measured(MISSING=(3, 2, 0)).verdict is NOT_RUN
@@ -141,8 +141,8 @@ def test_deviations_count_from_their_bound_on(name, sign):
     assert measured(1 + sign * 0.98 * bound).verdict is CERTIFIED
     beyond = measured(1 + sign * 1.02 * bound)
     assert beyond.verdict is IN_PART and beyond.fails == "0.833 %"
-    assert measured(1 + sign * 1.02 * bound, every=True).verdict is NOT_REPRODUCED
-    assert measured(NAN).verdict is NOT_RUN
+    assert measured(1 + sign * 1.02 * bound, every=True).verdict is REFUTED
+    assert measured(NAN).verdict is IN_PART
     assert measured(NAN).sample == "120 certified runs"
     # A run without a certificate is not in question; a missing one takes the green.
     far = 1 + 2 * bound
@@ -163,18 +163,11 @@ def test_a_constant_is_not_a_norm():
     columns = {name: np.full((4, 3, 10), value) for name, value in swapped.items()}
     for measure in (sweep_claims.direction, sweep_claims.growth):
         assert measure(sweep()).verdict is CERTIFIED
-        assert measure(sweep(**columns)).verdict is NOT_REPRODUCED
-
-
-def test_medians_are_split_by_whether_the_history_is_known():
-    history, error = np.zeros((4, 3, 10), int), np.full((4, 3, 10), 2 / 6e5)
-    history[:, :, 5:], error[:, :, 5:] = 4, 2.01 / 6e5
-    measured = sweep_claims.direction(sweep(history_dim=history, direction_error=error))
-    assert "known without p, 60 runs; 0.005 where some dimensions" in measured.value
+        assert measure(sweep(**columns)).verdict is REFUTED
 
 
 @pytest.mark.parametrize(
-    ("gap", "verdict"), [(0.9e-9, CERTIFIED), (1.1e-9, IN_PART), (NAN, NOT_RUN)]
+    ("gap", "verdict"), [(0.9e-9, CERTIFIED), (1.1e-9, IN_PART), (NAN, IN_PART)]
 )
 def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
     values = np.full((4, 3, 10), 1e-15)
@@ -215,24 +208,27 @@ def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
 
 
 def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
-    claims = (Claim("", lambda table: Measured(CERTIFIED, sample="all")),)
-    monkeypatch.setattr(sections, "CLAIMS", claims)
-    monkeypatch.setattr(sections, "study_of", lambda _: Experiment(len, claims=claims))
+    claim = Claim("", lambda table: Measured(CERTIFIED, "1", sample="all"))
 
-    def verdict(content, study):
-        (row,) = rows([ResultFolder(tmp_path, study, content, "", "now")])
-        return row.measured.verdict
+    def verdict(content):
+        return held_against(claim, ResultFolder(tmp_path, "", content, "", "")).verdict
 
     whole = statuses()
     whole.ravel()[FEWEST:] = -1
-    assert verdict(sweep(status=whole), "sweep") is CERTIFIED
+    assert verdict(sweep(status=whole)) is CERTIFIED
     whole.ravel()[FEWEST - 1] = -1
-    assert verdict(sweep(status=whole), "sweep") is NOT_RUN
-    assert verdict(study({}, settings={"preset": "full"}), "beyond.lists") is CERTIFIED
-    assert verdict(study({}, settings={"preset": "smoke"}), "beyond.lists") is NOT_RUN
+    assert verdict(sweep(status=whole)) is NOT_RUN
+    assert verdict(study({}, settings={"preset": "full"})) is CERTIFIED
+    assert verdict(study({}, settings={"preset": "smoke"})) is NOT_RUN
 
 
 def test_runs_hold_only_where_all_of_them_are_hits():
-    assert of_runs(5, 0, 5) is CERTIFIED and of_runs(4, 0, 5) is NOT_RUN
-    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is NOT_REPRODUCED
-    assert of_runs(0, 0, 5) is of_runs(0, 0, 0) is NOT_RUN
+    assert of_runs(5, 0, 5) is CERTIFIED and of_runs(4, 0, 5) is IN_PART
+    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is REFUTED
+    assert of_runs(0, 0, 5) is NOT_REPRODUCED and of_runs(0, 0, 0) is NOT_RUN
+
+
+def test_there_are_five_verdicts_and_certified_is_beside_one():
+    words = {one.words for one in Verdict if one is not Verdict.DAMAGED}
+    assert words == {"reproduced", "in part", "not reproduced", "refuted", "not run"}
+    assert {one for one in Verdict if one.beside} == {CERTIFIED}
