@@ -112,8 +112,9 @@ lint: $(LINT) ## style, format and types
 figures: $(EXPERIMENTS) ## draw the figures of a finished sweep again
 	$(RUN) -m experiments.figures $(OUT)
 
-bench: $(VENV)/.ready-benchmark ## all benchmarks, in their quick form, and one table of them
-	$(RUN) -m experiments.benchmarks.table
+bench: $(VENV)/.ready-benchmark ## both benchmarks in their quick form; make report shows them
+	$(RUN) -m experiments.benchmarks.flow --quick
+	$(RUN) -m experiments.benchmarks.max_margin --quick
 
 clean: ## remove the environment and caches; results stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .jax_cache

@@ -180,13 +180,11 @@ def gallery() -> str:
             "figures/models.png",
             "python -m experiments.beyond.models",
         ),
-        ("Time of every rival over ours", "benchmarks.png", "make bench"),
     ]
     parts = [
         f"## {title}\n\n[![{title}]({picture})]({picture})\n\nDrawn by `{command}`."
         for title, picture, command in shown
     ]
-    parts[-1] += " See [benchmarks](benchmarks.md)."
     paper = "Every item of the paper with its figure: [the paper](paper.md)."
     return "\n\n".join(["# Gallery", paper, *parts])
 

@@ -99,11 +99,8 @@ STUDIES = (
     "text.joint",
     "text.flow",
     "networks.protocol",
-    "benchmarks.table",
     "benchmarks.flow",
     "benchmarks.max_margin",
-    "benchmarks.text",
-    "benchmarks.networks",
 )
 """Every program, the first one first."""
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 
 import jax
 import numpy as np
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from experiments.benchmarks import networks as benchmark
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished, read
 from experiments.networks import data as network_data
@@ -117,18 +115,6 @@ def test_tables_of_classes_agree_in_size_and_in_their_own_bins():
         assert fourth(off).verdict is Verdict.REPRODUCED
     other = wide._replace(results={"published": False})
     assert second(other).verdict is Verdict.NOT_RUN
-
-
-def test_the_rival_computes_the_same_gradient(tmp_path, request):
-    cores = os.sched_getaffinity(0)
-    request.addfinalizer(lambda: os.sched_setaffinity(0, cores))
-    settings = benchmark.Settings(
-        reviews=64, vocabulary=90, distinct=20, dim=8, share=32, repeats=1, out=tmp_path
-    )
-    results = benchmark.main(settings)
-    for name in ("random", "sorted"):
-        # PyTorch is optional, and of single precision here.
-        assert results.get(f"{name}_disagreement", 0.0) < 1e-4
 
 
 def test_protocols_come_by_hand_then_drawn_then_near_the_best():
