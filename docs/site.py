@@ -1,4 +1,4 @@
-"""Pages of the site that stand elsewhere: README, notebook, figures, docstrings.
+"""Pages of the site made from other files: README, notebook, figures, docstrings.
 
 A hook of mkdocs (`make docs`). Nothing is written into the checkout.
 """
@@ -29,11 +29,11 @@ PAGES = {
     "experiments/tutorial.ipynb": "tutorial.md",
     "experiments/colab.ipynb": "colab.ipynb",
 }
-WINGS = {
+PARTS = {
     "trial": "One run, judged",
     "convergence": "How fast a run converges",
     "ties": "Tokens at finite odds",
-    "data": "Bags, losses, invented data",
+    "data": "Bags, losses, synthetic data",
     "model": "Parameters, attention, the step on E",
     "flow": "Flows of p, and of E, p and v",
     "margin": "Max-margin, its limit, the certificate",
@@ -68,8 +68,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     add("gallery.md", gallery())
     add("library.md", library())
     add("citations.md", citations())
-    for wing, title in WINGS.items():
-        add(f"api/{wing}.md", reference(wing, title))
+    for part, title in PARTS.items():
+        add(f"api/{part}.md", reference(part, title))
     return files
 
 
@@ -165,7 +165,7 @@ def gallery() -> str:
     """Every figure of the checkout with the command that draws it."""
     shown = [
         (
-            "Figure 2 of the paper, on invented data",
+            "Figure 2 of the paper, on synthetic data",
             "figures/paper-figure_2.png",
             "python -m experiments.paper.figure_2",
         ),
@@ -218,13 +218,13 @@ def citations() -> str:
             code = [*users.get("jaxselect", []), *users.get("experiments", [])]
             rows.append(f"## {number}. {title}")
             if code:
-                rows.append(f"*Evaluated by* {', '.join(code)}")
-                rows.append(f"*Checked in* {', '.join(users.get('tests', []))}")
+                rows.append(f"*Code:* {', '.join(code)}")
+                rows.append(f"*Tested in:* {', '.join(users.get('tests', []))}")
     return "\n\n".join(["# The mathematics in code", *rows])
 
 
 def library() -> str:
-    """The front door, and a page for each wing."""
+    """The names of the package, and a page for each folder."""
     tree = ast.parse((ROOT / "jaxselect" / "__init__.py").read_text())
     names = {
         node.module: "`, `".join(one.name for one in node.names)
@@ -232,31 +232,31 @@ def library() -> str:
         if isinstance(node, ast.ImportFrom)
     }
     rows = [f"| `{shown}` | `jaxselect.{home}` |" for home, shown in names.items()]
-    wings = [
-        f"* [`jaxselect.{wing}`](api/{wing}.md): {title}"
-        for wing, title in WINGS.items()
+    parts = [
+        f"* [`jaxselect.{part}`](api/{part}.md): {title}"
+        for part, title in PARTS.items()
     ]
     return "\n".join(
         [
             "# Library",
             "",
-            *wings,
+            *parts,
             "",
-            "## The front door",
+            "## Names of the package",
             "",
-            "| `jaxselect.` | stands in |",
+            "| `jaxselect.` | defined in |",
             "|---|---|",
             *rows,
         ]
     )
 
 
-def reference(wing: str, title: str) -> str:
-    """The public names of a wing, module by module."""
-    place = ROOT / "jaxselect" / wing
+def reference(part: str, title: str) -> str:
+    """The public names of a folder, module by module."""
+    place = ROOT / "jaxselect" / part
     modules = (
-        [f"jaxselect.{wing}.{path.stem}" for path in sorted(place.glob("[!_]*.py"))]
+        [f"jaxselect.{part}.{path.stem}" for path in sorted(place.glob("[!_]*.py"))]
         if place.is_dir()
-        else [f"jaxselect.{wing}"]
+        else [f"jaxselect.{part}"]
     )
     return "\n\n".join([f"# {title}", *(f"::: {name}" for name in modules)])

@@ -58,7 +58,7 @@ class Settings(Fit, Study):
         checkpoint: keep the state on disk at every evaluation, and go on from there
             when the same command is given again.
         figure: draw the figure.
-        preset: smoke (invented reviews, seconds), full (d = 2048) or together (full,
+        preset: smoke (synthetic reviews, seconds), full (d = 2048) or together (full,
             with all of E, p and v trained).
     """
 

@@ -87,8 +87,8 @@ STORIES = {
     "the negative sequences",
     TrialStatus.PARTIAL: "Attention ends on single tokens, but in some sequences on "
     "irrelevant ones",
-    TrialStatus.TIED: "Some tokens keep finite odds for ever, and every other choice "
-    "is made",
+    TrialStatus.TIED: "Some tokens keep finite odds for all later times; elsewhere "
+    "attention ends on single tokens",
     TrialStatus.AT_REST: "No token loses all of its weight, and p stays finite",
     TrialStatus.UNRESOLVED: "No certificate's hypotheses hold at this norm; a larger "
     "--until-norm may help",
@@ -97,11 +97,11 @@ STORIES = {
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed: numbers "
     "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
-    "finite odds; nothing is certified, not even that they rest",
+    "finite odds; nothing is certified",
     TrialStatus.SELECTED: "There is no important token to be selected",
 }
 """Meaning of a status, for a reader of the paper's abstract."""
-GROWS = "; p grows for ever along that selection's max-margin direction"
+GROWS = "; ‖p‖ grows without bound along that selection's max-margin direction"
 BAR = 30
 SIZES = ("sequences", "length", "relevant", "irrelevant")
 

@@ -1,1 +1,1 @@
-"""Studies of what the paper leaves open, on invented data."""
+"""Studies of what the paper leaves open, on synthetic data."""

@@ -98,7 +98,7 @@ class Settings(Study):
         points: step sizes between the two.
         until_norm: the flow of p stops where ‖p‖ is this.
         seeds: number of draws.
-        source: reviews and their vocabulary; without any, invented tokens alone.
+        source: reviews and their vocabulary; without any, synthetic tokens alone.
         reviews: how many training reviews, at random; 0 for all of them.
         at_least: values of c.
         review_steps: values of η₀ on reviews.
@@ -250,7 +250,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 def on_reviews(settings: Settings, results: dict) -> None:
     """Every end and certificate, over c and over d, at every η₀."""
-    # Here, not above: invented tokens want none of the packages that read reviews.
+    # Here, not above: synthetic tokens want none of the packages that read reviews.
     from experiments.text.data import load, subsample
     from experiments.text.fitting import Fit
 

@@ -185,7 +185,7 @@ def of_interval(low: float, high: float, value: float, within: float) -> Verdict
 
 
 def of_status(status: str, known: Mapping[str, Verdict]) -> Verdict:
-    """The verdict that stands for a status.
+    """The verdict of a status.
 
     Raises:
         BadInput: the status is not known, so that nothing can be said.

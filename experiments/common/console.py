@@ -82,7 +82,7 @@ def command(
     Args:
         study: from settings, a dataclass with the fields `preset` and `json`, to plain
             results.
-        presets: the settings each name of a preset stands for, the first of which is
+        presets: the settings of each name of a preset, the first of which is
             the default; or these as a function of the command line.
         arguments: the command line without the program's name; by default this one's.
 
@@ -111,7 +111,7 @@ def parse(study: Callable[[Any], dict], presets: Presets, arguments: list[str]) 
     """The settings of a command line: those of its preset, but for the flags given.
 
     Args:
-        study: its module's text stands above the help, line by line.
+        study: its module's text is printed above the help, line by line.
         presets: see `command`.
         arguments: see `command`.
 

@@ -15,12 +15,12 @@ def require(needed: float, what: str) -> None:
     Example:
         >>> require(1e24, "--dim 1e22")
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: --dim 1e22: wants 9.31e+14 GiB of memory or more; ...
+        jaxselect.checks.BadInput: --dim 1e22: needs 9.31e+14 GiB of memory or more; ...
     """
     free = available()
     if needed > free:
         raise BadInput(
-            f"{what}: wants {needed / 2**30:.3g} GiB of memory or more; "
+            f"{what}: needs {needed / 2**30:.3g} GiB of memory or more; "
             f"{free / 2**30:.3g} GiB are free"
         )
 

@@ -2,7 +2,7 @@
 
 Colours are those of Okabe and Ito, which the colour-blind can distinguish. A class has
 one colour, whether it is that of its tokens or of the runs that it has captured; a mark
-stands beside each where colour alone would have to say it, as in grey print.
+is beside each where colour alone would have to say it, as in grey print.
 """
 
 from typing import Literal, NamedTuple

@@ -60,7 +60,7 @@ def prepare(out: Path) -> None:
         out: the folder, there or not; nothing is made.
 
     Raises:
-        BadInput: a file stands in its place, or writing is not allowed there.
+        BadInput: a file is in its place, or writing is not allowed there.
 
     Example:
         >>> prepare(Path(__file__) / "results")

@@ -44,7 +44,7 @@ def take(source: Source, classes: int | None, drop: str | None, seed: int) -> Da
     """The sequences of a study.
 
     Args:
-        source: the reviews; invented tokens where there are none.
+        source: the reviews; synthetic tokens where there are none.
         classes: number of classes; by default that of the labels of reviews, or two.
         drop: name of a class to leave out, or none.
         seed: random seed of what is invented.

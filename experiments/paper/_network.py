@@ -3,7 +3,7 @@
 An MLP makes the output vᵀφ(U z + c). Training moves E_s along the response
 g = mean_X ∂f/∂z_X, and E_sᵀv grows only as far as g has a part along v: the sign of gᵀv
 is random where that of U is (mathematics, section 5a). Therefore `turned`, E_sᵀv times
-the sign of gᵀv, stands beside E_sᵀv; a published table of one draw with gᵀv > 0 is
+the sign of gᵀv, is kept beside E_sᵀv; a published table of one draw with gᵀv > 0 is
 compared with it.
 
 With matrices in the logits the draw and the learning rate decide how far tokens move
@@ -52,9 +52,9 @@ class Settings(Study):
     """A network, its data and its training.
 
     Attributes:
-        source: the reviews and their vocabulary; without any, invented tokens of
+        source: the reviews and their vocabulary; without any, synthetic tokens of
             which the important ones are known.
-        classes: of invented tokens, two by default; that of reviews is read from their
+        classes: of synthetic tokens, two by default; that of reviews is read from their
             labels, and checked where it is given.
         drop: a class to leave out, by its label in the data.
         layers: 1 or 2.
@@ -122,7 +122,7 @@ def presets(
         chosen: design and training of the item.
 
     Returns:
-        The preset of that name, and a `smoke` of seconds, on invented tokens.
+        The preset of that name, and a `smoke` of seconds, on synthetic tokens.
     """
     full, small = (kind(**chosen | sizes, out=Path(out)) for sizes in ({}, SMALL))
     return study.presets(**{name: full}, smoke=small)

@@ -57,7 +57,7 @@ class Settings(Study):
         steps_long: those of the long one, on all reviews at once and at the learning
             rate that `reviews` takes for fixed E.
         seed: random seed of the initialisation and of the minibatches.
-        preset: full or smoke (invented reviews).
+        preset: full or smoke (synthetic reviews).
     """
 
     source: Source = Source()
@@ -95,7 +95,7 @@ class Settings(Study):
 
 SMALL: dict[str, Any] = {"dim": 128, "steps": 60, "batch": 200}
 SMALL |= {"steps_fixed": 80, "steps_long": 60}
-"""Sizes of a training of seconds, on invented reviews."""
+"""Sizes of a training of seconds, on synthetic reviews."""
 Chosen = TypeVar("Chosen", bound=Settings)
 
 

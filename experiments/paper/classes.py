@@ -1,11 +1,12 @@
 """Several classes: the formula of one step for K classes, and four classes of reviews.
 
 Reply to reviewer E1M4, Q2. The formula, E_sᵀv_k ≈ η₀ α_s^k, is held against one step on
-invented tokens of four classes at growing d. With reviews of four classes the network
-with a head for each is trained; its bins stand beside the tables of Yelp. The x-axis of
-these tables is not defined; it is taken to be α_s^k with a token of a sequence counted
-once. Heads start as long as v ~ N(0, I) is at the authors' d = 2,048, by one learning
-rate for all; `experiments.networks.protocol` tries other lengths and rates.
+synthetic tokens of four classes at growing d. With reviews of four classes the network
+with a head for each is trained, and its bins are compared with the tables of Yelp. The
+x-axis of these tables is not defined; it is taken to be α_s^k with a token of a
+sequence counted once. Heads start as long as v ~ N(0, I) is at the authors' d = 2,048,
+by one learning rate for all; `experiments.networks.protocol` tries other lengths and
+rates.
 
     python -m experiments.paper.classes [--train FILE --test FILE --drop LABEL]
 """

@@ -1,9 +1,9 @@
 """Lemma 4.1: one step on E adds (η₀/2) α_s v, with an error that falls like d^(−1/2).
 
-On invented tokens, or on the words of reviews where some are given. One full-batch step
-on E from several draws at each d; the error relative to the prediction, and its
+On synthetic tokens, or on the words of reviews where some are given. One full-batch
+step on E from several draws at each d; the error relative to the prediction, and its
 exponent. Beside it the same with plain counts in place of α, which gives every word,
-not every review, the same say: no multiple of it is the limit where lengths differ.
+not every review, the same weight: no multiple of it is the limit where lengths differ.
 
     python -m experiments.paper.lemma_4_1 [--train FILE --test FILE]
 """
@@ -38,10 +38,10 @@ class Settings(Study):
     """Dimensions and draws.
 
     Attributes:
-        source: reviews and their vocabulary; invented tokens where there are none.
+        source: reviews and their vocabulary; synthetic tokens where there are none.
         dims: values of d.
         seeds: draws of the parameters at each d.
-        preset: full or smoke (invented reviews).
+        preset: full or smoke (synthetic reviews).
     """
 
     source: Source = Source()
@@ -91,7 +91,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 
 def sequences(source: Source) -> tuple[SparseCorpus, dict]:
-    """The training reviews, or the invented tokens of `make sweep`; and their size."""
+    """The training reviews, or the synthetic tokens of `make sweep`; and their size."""
     if source.train is None and source.dataset is None and source.invented is None:
         key = jax.random.key(0)
         sizes = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}

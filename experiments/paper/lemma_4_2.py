@@ -1,7 +1,8 @@
 """Lemma 4.2: trained alone, p grows without bound; and data for which it does not.
 
-The runs of `make sweep`, which fulfil Assumption 1, are certified to grow for ever or
-to come to rest. The authors' reply asks for a large d only, whatever the data. Beside
+In the runs of `make sweep`, which fulfil Assumption 1, ‖p‖ is certified to grow without
+bound or p to converge. The authors' reply asks for a large d only, whatever the data.
+Beside
 them therefore the bag of two tokens under both labels: p converges where the values of
 the two differ in sign after the step, a share (2/π) arctan(1/|1 − η₀/8|) of the draws
 at any d (mathematics, remark 3.4).

@@ -20,9 +20,9 @@ class Settings(Program):
         launcher: processes or devices of this machine, or the Ray cluster that
             `RAY_ADDRESS` names; its ports must be closed to all but its machines.
         workers: processes or devices to use; by default all, for up to 64 runs one.
-        chunk_size: lanes per file, and per call where they are in step; by default
+        chunk_size: runs per file, and per call where they are in step; by default
             what suits the device, and what its memory holds.
-        vmapped: lanes of a chunk in step, or one after the other; by default in step
+        vmapped: runs of a chunk in step, or one after the other; by default in step
             on accelerators.
         quiet: no progress.
     """

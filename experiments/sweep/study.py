@@ -111,7 +111,7 @@ def _announcement(grid: Grid, kind: str, folder: Path) -> str:
 
 
 def _require_memory(grid: Grid) -> None:
-    """Refuse a shape of which one lane is larger than memory."""
+    """Refuse a shape of which one run is larger than memory."""
     for shape in grid.shapes():
         sequences, length, tokens = sizes(grid, shape)
         memory.require(

@@ -18,7 +18,7 @@ from experiments.common.statistics import bootstrap
 
 
 def wasted_work(results: xr.Dataset) -> float:
-    """Steps that lanes in step took only to wait for the slowest of their chunk.
+    """Steps that runs in step took only to wait for the slowest of their chunk.
 
     Returns:
         Steps paid for beyond those needed, over those needed.
@@ -130,7 +130,7 @@ def describe(summary: dict[str, Any]) -> str:
 
 
 def _ends(all_of_them: np.ndarray, certified: np.ndarray, there: np.ndarray) -> dict:
-    """Shares of the lanes that are there, which add up to one."""
+    """Shares of the runs that are there, which add up to one."""
     values = all_of_them[there].astype(float)
     runs, decided = len(values), float(certified[there].mean()) if len(values) else None
     if decided is None:

@@ -137,7 +137,7 @@ def _located(source: Source) -> Source:
     if source.invented is None and (source.train is None or source.test is None):
         raise BadInput(
             "no reviews: give --train FILE and --test FILE, or --dataset NAME, or "
-            "--preset smoke for invented ones"
+            "--preset smoke for synthetic ones"
         )
     return source
 

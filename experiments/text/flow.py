@@ -53,7 +53,7 @@ class Settings(Study):
             100,000.
         points: log-times at which it is looked at; as many again after log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
-            (invented reviews).
+            (synthetic reviews).
     """
 
     source: Source = Source(max_size=2000)
@@ -260,8 +260,8 @@ def text_end(found: Finished) -> Measured:
 
 CLAIMS = (
     Claim(
-        "On film reviews p grows for ever, but for words that both classes hold: "
-        "they rest.",
+        "On film reviews ‖p‖ grows without bound; words of both classes keep finite "
+        "odds.",
         text_end,
     ),
 )

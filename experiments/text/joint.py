@@ -60,7 +60,7 @@ class Settings(Study):
         adam_steps: number of its steps.
         points: looks at each run, geometric in steps.
         seed: random seed of the start and of the reviews.
-        preset: full or smoke (invented reviews).
+        preset: full or smoke (synthetic reviews).
     """
 
     source: Source = Source(max_size=4000)

@@ -1,4 +1,4 @@
-"""Where reviews come from, as flags: reading them wants packages, naming them none."""
+"""Where reviews come from, as flags: reading them needs packages, naming them none."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ class Source:
             as .gz, or the folder of a prepared dataset.
         test: likewise.
         dataset: a tensorflow-dataset instead, such as imdb_reviews; prepared if needed.
-        named: what the files hold; published figures stand beside ours only for data
+        named: what the files hold; published figures are beside ours only for data
             with the name of those that they were published for.
         data_dir: where tensorflow-datasets are kept.
         text: name of the column or feature with the text.
@@ -38,7 +38,7 @@ class Source:
 
     @property
     def name(self) -> str | None:
-        """Name of the data; None for invented ones and for files without `--named`."""
+        """Name of the data; None for synthetic ones and for files without `--named`."""
         if self.dataset is not None:
             return re.split("[/:]", self.dataset)[0]
         return None if self.train is None else self.named
