@@ -244,7 +244,8 @@ def fitted(
         if settings.every and step % settings.every == 0:
             loss, right = evaluate(network, variables, unseen)
             losses[step] = float(loss)
-            say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
+            if step < settings.steps:
+                say(f"step {step:5d}   test loss {loss:.4f} accuracy {right:.4f}")
         advance(int(step > 0))
 
     with progress_bar("training", settings.steps) as advance:

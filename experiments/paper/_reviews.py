@@ -148,13 +148,13 @@ def _trained(
     runs = {name: settings.runs()[name] for name in names}
     with progress_bar("training", sum(run.steps for run in runs.values())) as advance:
         for name, run in runs.items():
-            say(f"— {name} —")
+            say(f"model: {name}")
             model = Model(name, [])
 
             def look(step: int, now: Parameters, path: list[Look] = model.path) -> None:
                 both = (np.asarray(column, float) for column in token_scores(now))
                 columns = dict(zip(("scores", "values"), both, strict=True))
-                path.append(Look(step, columns, summary(now, splits, f"step {step}")))
+                path.append(Look(step, columns, summary(now, splits)))
 
             begin = starting_point(splits, run)
             _, status = fit(begin, splits, run, advance=advance, look=look)

@@ -110,7 +110,10 @@ def draw(finished: Finished) -> Figure:
     wanted, got = (finished.arrays[name] for name in ("formula", "measured"))
     first = panels[0, 0]
     for k in range(CLASSES):
-        first.plot(wanted[:, k], got[:, k], "o", markersize=3, label=f"class {k + 1}")
+        # Hollow and of decreasing size: points of one class hide no other's.
+        look = {"marker": "os^v"[k], "markersize": 9 - 2 * k, "fillstyle": "none"}
+        label = f"class {k + 1}"
+        first.plot(wanted[:, k], got[:, k], linestyle="", label=label, **look)
     ends = np.array([wanted.min(), wanted.max()])
     first.plot(ends, ends, "k--", marker="", label="the formula")
     dim = power(finished.settings["dims"][-1])

@@ -86,18 +86,16 @@ def spread_ratio(
 
 
 def draw(finished: Finished) -> Figure:
-    """Words and bins, E trained (above) and E after one step (below), at one scale."""
+    """Words and bins: E trained (above), E after one step (below), each to its scale."""
     arrays = finished.arrays
-    figure, axes = subplots(2, 2, figsize=(7.2, 5.4), sharex=True, sharey="col")
+    figure, axes = subplots(2, 2, figsize=(7.2, 5.6), sharex=True)
     for row, name in zip(axes, (TRAINED, STEP), strict=True):
         label = "E trained" if name == TRAINED else "E after one step"
         for panel, part, letter in zip(row, ("scores", "values"), "pv", strict=True):
             column = arrays[f"{part} {name}"]
             cloud(panel, arrays["posterior"], column, f"E·{letter}, {label}")
-    for place, part in enumerate(("scores", "values")):
-        both = [arrays[f"{part} {name}"] for name in (TRAINED, STEP)]
-        low, high = np.quantile(np.concatenate(both), [0.002, 0.998])
-        axes[0, place].set_ylim(1.1 * min(low, 0), 1.1 * high)
+            spread = np.nanmean(binned(arrays["posterior"], column).spread)
+            panel.set_title(f"mean spread within bins {num(spread, 2)}", loc="left")
     return figure
 
 

@@ -190,13 +190,14 @@ LAST = "after the last step"
 """How the stages of training are called in what is printed."""
 
 
-def summary(parameters: Parameters, splits: Splits, when: str) -> dict[str, float]:
-    """Loss and accuracy on training and test reviews; printed too."""
+def summary(parameters: Parameters, splits: Splits, when: str = "") -> dict[str, float]:
+    """Loss and accuracy on training and test reviews; printed where `when` is given."""
     results = {}
     for name in ("train", "test"):
         metrics = evaluate(parameters, getattr(splits, name))
         results[f"{name}_loss"] = float(metrics.loss)
         results[f"{name}_accuracy"] = float(metrics.accuracy)
     shown = (f"{name.replace('_', ' ')} {value:.4f}" for name, value in results.items())
-    say(f"{when}: {', '.join(shown)}")
+    if when:
+        say(f"{when}: {', '.join(shown)}")
     return results

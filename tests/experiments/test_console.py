@@ -1,15 +1,18 @@
 """The command line of every program, in this process: flags, exit codes, mistakes."""
 
 import dataclasses
+import io
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from experiments import reviews, run
 from experiments.beyond import descent
-from experiments.common import console, memory
+from experiments.common import console, memory, progress
 from experiments.common.results import read
 from experiments.common.study import Study, check
 from experiments.paper import mlp, random_embeddings
@@ -140,6 +143,22 @@ def test_counts_beyond_memory_are_refused_at_once(name, tmp_path, capsys):
         (line,) = capsys.readouterr().err.splitlines()
         assert "of memory or more" in line and "are free" in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_bar_says_how_far_it_is_in_one_line(width, monkeypatch):
+    """It says that it compiles until something is done, then n/N and the time left."""
+    file = io.StringIO()
+    kinds = {"file": file, "force_terminal": True, "color_system": None, "width": width}
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(**kinds))
+    with progress.progress_bar("kinds of attention", 1040) as advance:
+        advance(0)
+        advance(88)
+    frames = re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", file.getvalue())
+    lines = [line.rstrip() for line in re.split(r"[\r\n]", frames) if line.strip()]
+    assert "kinds of attention: compiling" in lines[0] and "0/1,040" in lines[0]
+    assert "88/1,040" in lines[-1] and "time left" in lines[-1]
+    assert all(len(line) <= width for line in lines)
 
 
 def test_memory_that_is_there_is_not_refused():

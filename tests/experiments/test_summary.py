@@ -112,7 +112,7 @@ def test_one_run_has_no_interval():
     assert row["selected_all"] == 1 and np.isnan(row["low"])
     fit = {"exponent": -0.5, "low": np.nan, "high": np.nan, "dims": [8.0, 64.0]}
     said = describe(summed | {"alignment_error_exponent": fit})
-    assert "nan" not in said and "∝ d^-0.500" in said
+    assert "nan" not in said and "∝ d^(-0.500)" in said
 
 
 def test_deviation_of_the_constant_by_hand():
