@@ -86,7 +86,7 @@ def spread_ratio(
 
 
 def draw(finished: Finished) -> Figure:
-    """Words and bins: E trained (above), E after one step (below), each to its scale."""
+    """Words and bins: E trained (above), E after one step (below), at own scales."""
     arrays = finished.arrays
     figure, axes = subplots(2, 2, figsize=(7.2, 5.6), sharex=True)
     for row, name in zip(axes, (TRAINED, STEP), strict=True):
@@ -105,12 +105,20 @@ def narrower(found: Finished, part: str) -> Measured:
     there = ratios[nearest(ratios)]
     as_many = min(ratios, key=lambda row: abs(row["steps"] - found.settings["steps"]))
     said = ", ".join(
-        f"{num(row[part], 2)} after {row['steps']:,}{when}"
+        f"{num(row[part], 2)} times smaller after {row['steps']:,}{when}"
         for row, when in (
             (there, " steps on p and v" + (CHOSEN if part == "values" else "")),
             (as_many, " (as many as on E)"),
             (ratios[-1], ""),
         )
+    )
+    relative = there[f"{part}_relative"]
+    said += (
+        f"; relative to the range of bin means the spread there is {num(relative, 2)} "
+        "times smaller"
+        if relative > 1
+        else f"; relative to the range of bin means the spread there is "
+        f"{num(1 / relative, 2)} times larger"
     )
     sample = f"{found.results['vocabulary']:,} words in 20 bins"
     if not found.results["published"]:
@@ -120,7 +128,7 @@ def narrower(found: Finished, part: str) -> Measured:
     criterion = f"within {CLOSE:.0%} at the step where E·v is nearest to its ratio"
     if near and part != "values":
         verdict = Verdict.REPRODUCED
-    return Measured(verdict, f"times {said}", sample, "–", criterion)
+    return Measured(verdict, said, sample, "–", criterion)
 
 
 CHOSEN = " (this ratio chooses the step)"

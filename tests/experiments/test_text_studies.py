@@ -241,8 +241,13 @@ def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypat
         return [one_step_spread.narrower(told, part) for part in ("values", "scores")]
 
     values, scores = judged(0)
-    assert "times 8 after 40 steps on p and v (this ratio chooses" in values.value
-    assert "times 6 after 40 steps on p and v, 12 after 20 (as many" in scores.value
+    assert (
+        "8 times smaller after 40 steps on p and v (this ratio chooses" in values.value
+    )
+    assert (
+        "6 times smaller after 40 steps on p and v, 12 times smaller after 20 (as"
+        in scores.value
+    )
     # The ratio that chooses the step does not judge.
     assert values.verdict is Verdict.IN_PART
     assert scores.verdict is Verdict.REPRODUCED
