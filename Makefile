@@ -32,13 +32,13 @@ sweep-smoke: $(EXPERIMENTS) ## the smallest sweep (a minute, most of it compilin
 	$(RUN) -m experiments.sweep --preset smoke --out results/smoke
 	$(RUN) -m experiments.figures results/smoke
 
-report: $(EXPERIMENTS) ## one page of all results on disk, results/report.html (2 minutes)
+report: $(EXPERIMENTS) ## results/report.html: one page of all results on disk (2 minutes)
 	$(RUN) -m experiments.report results --out results
 
-# TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews where they hold these) or DATASET=imdb_reviews.
+# TRAIN=FILE TEST=FILE (and NAMED=imdb_reviews if the files are IMDB's) or DATASET=imdb_reviews.
 REVIEWS := $(if $(TRAIN),--train "$(TRAIN)" --test "$(TEST)") $(if $(NAMED),--named $(NAMED)) \
 	$(if $(DATASET),--dataset $(DATASET))
-paper: $(EXPERIMENTS) text ## the paper, item by item, results/paper.html (under 10 minutes; TRAIN=… TEST=… or DATASET=imdb_reviews for all)
+paper: $(EXPERIMENTS) text ## run the paper item by item, then write that page (under 10 minutes; TRAIN=… TEST=… NAMED=imdb_reviews for all)
 	$(RUN) -m experiments.paper $(REVIEWS)
 
 text: $(VENV)/.ready-text $(VENV)/.ready-networks ## packages that programs on reviews, and networks, need besides
@@ -60,7 +60,7 @@ NEWEST := build/newest
 test-newest: ## the test-suite with the newest Python of this machine and the newest JAX
 	@for python in $(or $(PYTHON),python3.15 python3.14 python3.13 python3.12 python3); do \
 		$$python -c '$(NEW_ENOUGH)' 2>/dev/null && break; python=; \
-	done; $${python:?a Python of 3.11 or later is wanted} -m venv --clear $(NEWEST)
+	done; $${python:?a Python of 3.11 or later is needed} -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[test]'
 	$(NEWEST)/bin/python -m pip list | grep -E '^(jax|jaxlib|numpy|flax) '
 	$(NEWEST)/bin/python -m pytest -n 2 --dist loadfile
@@ -68,7 +68,7 @@ test-newest: ## the test-suite with the newest Python of this machine and the ne
 test-slow: $(TEST) $(VENV)/.ready-cluster ## the tests that take minutes, clusters among them
 	$(RUN) -m pytest -m slow
 
-test-browser: $(VENV)/.ready-browser ## the report in a headless Chromium
+test-browser: $(VENV)/.ready-browser ## the page of results in a headless Chromium
 	$(RUN) -m pytest -m browser
 
 LOWEST := build/lowest

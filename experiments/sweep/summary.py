@@ -102,7 +102,7 @@ def describe(summary: dict[str, Any]) -> str:
             lines.append(f"  η₀ = {eta:<8}{_interval(row):30}{shares}")
     fit = summary.get("alignment_error_exponent")
     if fit:
-        interval = f" (95 % interval {fit['low']:.3f} … {fit['high']:.3f})"
+        interval = f" (95 % interval {fit['low']:.4f} … {fit['high']:.4f})"
         interval = "" if np.isnan(fit["low"]) else interval
         lines.append(
             f"error of Lemma 4.1 ∝ d^({fit['exponent']:.3f}){interval} "
