@@ -182,11 +182,15 @@ class Experiment(Generic[S]):
         finished = read(settings.out)
         if drawn:
             self.picture(finished, settings.out)
-        for claim in self.claims:
-            held = measured(claim, finished)
-            say(f"{held.verdict}: {held.value}")
+        self.judge(finished)
         say(f"results in {settings.out}")
         return results
+
+    def judge(self, finished: Finished) -> None:
+        """Print the verdict on each claim, with its number."""
+        for claim in self.claims:
+            held = measured(claim, finished)
+            say(f"{held.verdict}: {held.value or claim.statement}")
 
     def picture(
         self, finished: Finished, into: Path, formats: Sequence[str] = ("png",)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from experiments.common.claims import Measured, Verdict, at_least
-from experiments.common.numbers import num
+from experiments.common.numbers import num, percent
 from experiments.common.results import Finished
 from experiments.common.statistics import binned, compare_bins
 from experiments.common.style import cloud, legend_above, subplots
@@ -214,10 +214,10 @@ def in_size(found: Finished, name: str, part: str, training: str = "") -> Measur
         Verdict.REPRODUCED if close.all() else verdict,
         f"{label(part, name)} from {num(np.nanmin(ours), 2)} to "
         f"{num(np.nanmax(ours), 2)}, {num(ratio, 2)} times the size of theirs; "
-        f"{int(close.sum())} of {len(close)} bins within {CLOSE:.0%}",
+        f"{int(close.sum())} of {len(close)} bins within {percent(CLOSE, 1)}",
         f"{found.results['vocabulary']:,} words",
         "–",
-        f"every bin within {CLOSE:.0%}; in part where the size is{training}",
+        f"every bin within {percent(CLOSE, 1)}; in part where the size is{training}",
     )
 
 
@@ -257,7 +257,7 @@ def follows(
     what = "the posterior difference" if part == "values" else "its size"
     return Measured(
         at_least(rank, RANK),
-        f"rank correlation of {LABELS[part]} with {what} over bins {num(rank)}",
+        f"bin means of {LABELS[part]} have rank correlation {num(rank)} with {what}",
         f"{len(across):,} words",
         "–",
         f"{RANK:g} or more; the numbers of the figure are not published",

@@ -99,7 +99,8 @@ def small_dimension(found: Finished) -> Measured:
     tokens = 2 * grid["relevant"][0] + grid["irrelevant"][0]
     small = f"with η₀ ≥ {LARGE:,.0f} all important tokens are selected in "
     small += f"{percent(by_dim['all'][0], 1)} of the runs at d = {num(dims[0])}"
-    large = f", in {MOST:.0%} or more from d = {num(dims[first])} on" if there else ""
+    large = f", in {percent(MOST, 1)} or more from d = {num(dims[first])} on"
+    large *= there
     return Measured(
         Verdict.REPRODUCED if enough.all() else Verdict.IN_PART,
         f"{small}{large}; the relative error of Lemma 4.1 is "
@@ -107,7 +108,7 @@ def small_dimension(found: Finished) -> Measured:
         f"{percent(by_dim['error'][-1], 1)} at d = {num(dims[-1])}",
         f"{tokens} tokens, {results.status.size:,} runs",
         "–",
-        f"{MOST:.0%} of runs at every d",
+        f"{percent(MOST, 1)} of runs at every d",
     )
 
 

@@ -7,7 +7,7 @@ from experiments.common.claims import Measured, Shown, Verdict
 from experiments.common.results import Finished
 from experiments.common.style import draw_in_style, save
 from experiments.report.rows import Part, Row, command, data_of, study
-from experiments.report.sections import caption_of, made
+from experiments.report.sections import CALLED, caption_of, made
 from jaxselect.files import replacing
 
 SHOWN = ("", "imdb_reviews")
@@ -45,7 +45,7 @@ def document(items: list[Part], path: Path) -> Iterator[Path]:
             assert figure is not None
             yield from save(figure, root / PICTURES / name, ["png"])
             caption = caption_of(main)
-            said = f"*{caption} {made(results).capitalize()}.*"
+            said = f"*{caption} {made(results)}.*"
             parts.append(f"![{caption}](../{PICTURES}/{name}.png)\n\n{said}\n")
     with replacing(path) as aside:
         aside.write_text(HEAD + "\n".join(parts), encoding="utf-8")
@@ -78,7 +78,7 @@ def _rows(item: Part) -> Iterator[str]:
     for row in shown:
         ours = row.found.value if row.found else "–"
         if row.data:
-            ours = f"{row.data}: {ours}"
+            ours = f"{CALLED[row.data]}: {ours}"
         says = f"{row.claim.statement} ({row.claim.source})"
         cells = (says, str(row.verdict), ours, f"`{_short(row.command)}`")
         yield "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"

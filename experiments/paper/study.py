@@ -80,6 +80,7 @@ def run(settings: Settings) -> dict:
         for one in chosen:
             if not settings.again and is_there(one):
                 say(f"{where}: its results are on disk")
+                study(f"paper.{name}").judge(read(one.out))
                 continue
             say(f"{where} ({time.perf_counter() - begun:.0f} s so far)")
             try:

@@ -44,6 +44,10 @@ SAID = {
 """Settings of a run that are shown beside its figure."""
 
 
+CALLED = {"": "Synthetic data", "imdb_reviews": "IMDB"}
+"""Sets of data, for people."""
+
+
 class Figure(NamedTuple):
     """A figure of the page.
 
@@ -126,22 +130,25 @@ def made(results: ResultFolder) -> str:
     """The data and the settings of a run, for people.
 
     Example:
-        >>> settings = {"dim": 64, "steps": 150, "query_rate": None, "batch": 0}
+        >>> settings = {"dim": 2048, "steps": 150, "query_rate": None, "batch": 0}
         >>> made(ResultFolder(None, "", Finished(settings, {}, {}, {}), "", ""))
-        'synthetic data, d = 64, 150 training steps'
+        'Synthetic data, d = 2,048, 150 training steps'
     """
-    settings = results.settings
+    settings = dict(results.settings)
     if "sweep" in settings:
-        return "the runs of make sweep"
-    source = data_of(results) or "synthetic data"
-    known = [
-        words.format(num(settings[name]))
-        for name, words in SAID.items()
-        if isinstance(settings.get(name), int | float)
-        and np.isfinite(settings[name])
-        and not (name == "batch" and not settings[name])
-    ]
-    return ", ".join([source, *known])
+        return "The runs of make sweep"
+    data = data_of(results)
+    said = [CALLED.get(data, data)]
+    if dims := settings.get("dims"):
+        said.append(f"d from {num(min(dims))} to {num(max(dims))}")
+        if not data:
+            # Of a network, which is trained on reviews alone.
+            settings = {name: settings.get(name) for name in ("draws", "seeds")}
+    for name, words in SAID.items():
+        value = settings.get(name)
+        if isinstance(value, int | float) and (value or name != "batch"):
+            said.append(words.format(num(value, 6)) if np.isfinite(value) else "")
+    return ", ".join(filter(None, said))
 
 
 def maps(found: list[ResultFolder]) -> list[Map]:
