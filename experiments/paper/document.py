@@ -44,7 +44,7 @@ def document(items: list[Part], path: Path) -> Iterator[Path]:
             figure = draw_in_style(main.draw, results.content)
             assert figure is not None
             yield from save(figure, root / PICTURES / name, ["png"])
-            caption = caption_of(main)
+            caption = caption_of(main.draw)
             said = f"*{caption} {made(results)}.*"
             parts.append(f"![{caption}](../{PICTURES}/{name}.png)\n\n{said}\n")
     with replacing(path) as aside:

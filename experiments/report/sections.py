@@ -1,6 +1,6 @@
 """Sections of the page: parts with their sentences, tables and figures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from experiments.common.numbers import num
 from experiments.common.palette import STATUS
 from experiments.common.results import Finished
 from experiments.common.runs import with_status
-from experiments.common.study import Experiment
 from experiments.common.style import draw_in_style, to_svg
 from experiments.report.folders import ILL_FORMED, ResultFolder
 from experiments.report.rows import Part, data_of, study
@@ -115,15 +114,21 @@ def figures(part: Part) -> Iterator[Figure]:
             missing = f"This figure cannot be drawn ({type(error).__name__})."
             yield Figure(Markup(), "", missing=missing)
             continue
-        caption = caption_of(main)
+        caption = caption_of(main.draw)
         place = f"{part.name.replace('.', '-')}-{number}"
         svg = Markup(to_svg(picture, place, f"{part.title}: {caption}"))
         yield Figure(svg, caption, made(results))
 
 
-def caption_of(main: Experiment) -> str:
-    """The first line of what draws a study."""
-    return (main.draw.__doc__ or "").partition("\n")[0]
+def caption_of(draw: Callable) -> str:
+    """What a function draws: its docstring without the sections.
+
+    Example:
+        >>> caption_of(FIGURES["growth"])[:48]
+        '‖p‖ of a few runs; a curve with tied tokens ends'
+    """
+    text = (draw.__doc__ or "").partition("Returns:")[0]
+    return " ".join(text.split())
 
 
 def made(results: ResultFolder) -> str:
@@ -188,7 +193,7 @@ def _of_sweep(results: xr.Dataset, number: int) -> Iterator[Figure]:
     """The map, the error of the step, growth and direction."""
     order = ("phases", *(name for name in FIGURES if name != "phases"))
     for name in order:
-        caption = (FIGURES[name].__doc__ or "").partition("\n")[0]
+        caption = caption_of(FIGURES[name])
         try:
             picture = draw_in_style(FIGURES[name], results)
         except ILL_FORMED as error:
