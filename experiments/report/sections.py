@@ -145,7 +145,7 @@ def made(results: ResultFolder) -> str:
     data = data_of(results)
     said = [CALLED.get(data, data)]
     if dims := settings.get("dims"):
-        said.append(f"d from {num(min(dims))} to {num(max(dims))}")
+        said.append(f"d from {num(min(dims), 6)} to {num(max(dims), 6)}")
         if not data:
             # Of a network, which is trained on reviews alone.
             settings = {name: settings.get(name) for name in ("draws", "seeds")}

@@ -155,7 +155,7 @@ def _deviations(
         "runs",
         _sample(results, values.size),
         percent(int((~(values <= bound)).sum()), values.size),
-        f"within {bound:.0%} in every certified run in which ‖p‖ grows",
+        f"within {percent(bound, 1)} in every certified run in which ‖p‖ grows",
     )
 
 
