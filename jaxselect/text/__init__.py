@@ -1,1 +1,0 @@
-"""Real text: reviews, words, and training on them."""
