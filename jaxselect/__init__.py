@@ -1,9 +1,7 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
-The names that most programs need are here. The wings hold the rest: `data`, `model`,
-`flow`, `margin`, `sweep` and `theory`; `text`, `sparse` and `networks`, which bring
-libraries of their own, are imported by those who use them.
-Importing the package changes no global JAX setting; entry points choose precision.
+The names that most programs need are here; `data`, `model`, `flow`, `margin` and
+`sweep` hold the rest, and `sparse` is imported by those who use it. Importing the package changes no global JAX setting; entry points choose precision.
 """
 
 from .checks import BadInput
@@ -29,7 +27,6 @@ from .margin.certificate import (
 )
 from .margin.limit import Limit, LimitStatus, limit
 from .margin.max_margin import MaxMargin, MaxMarginStatus, max_margin
-from .model.lists import decision_list, list_agreement, negation
 from .model.parameters import Parameters, gaussian, gaussian_reduced
 from .model.selection import (
     competing_pairs,
@@ -81,7 +78,6 @@ __all__ = [
     "cls_flow",
     "competing_pairs",
     "cross_attention",
-    "decision_list",
     "embedding_step",
     "embedding_steps",
     "explain",
@@ -97,11 +93,9 @@ __all__ = [
     "keep_compiled_programs",
     "key_query",
     "limit",
-    "list_agreement",
     "load",
     "max_margin",
     "multi_class",
-    "negation",
     "next_token",
     "predict_end",
     "rates",

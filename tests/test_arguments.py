@@ -14,23 +14,23 @@ import pytest
 from scipy.sparse import csr_array
 
 import jaxselect
-from jaxselect.checks import BadInput
-from jaxselect.data import corpus as counted
-from jaxselect.flow.crossing import search_path
-from jaxselect.networks import embedding_step as network_steps
-from jaxselect.networks import training
-from jaxselect.networks.network import (
+from experiments.networks import embedding_step as network_steps
+from experiments.networks import training
+from experiments.networks.network import (
     Design,
     Network,
     start,
     start_reduced,
 )
-from jaxselect.networks.training import minibatch, stratify
+from experiments.networks.training import minibatch, stratify
+from experiments.text.invented import invent_reviews
+from experiments.text.training import Schedule
+from jaxselect.checks import BadInput
+from jaxselect.data import corpus as counted
+from jaxselect.flow.crossing import search_path
 from jaxselect.problem import attention
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
-from jaxselect.text.invented import invent_reviews
-from jaxselect.text.training import Schedule
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))

@@ -73,7 +73,7 @@ for name in experiments.STUDIES:
             if part == "" or name in said:
                 break
     for module in set(sys.modules) - kept:
-        if module.startswith(("experiments.", "jaxselect.text", "jaxselect.networks")):
+        if module.startswith("experiments."):
             del sys.modules[module]
 print(json.dumps(said))
 """

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import pytest
 
 import jaxselect
+from experiments.theory.joint_flow import joint_flow
 from jaxselect.checks import BadInput
 from jaxselect.convergence import tolerance_check
 from jaxselect.flow.crossing import search_path
-from jaxselect.flow.joint import joint_flow
 from jaxselect.problem import attention
 
 CORPUS = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)

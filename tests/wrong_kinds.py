@@ -13,7 +13,6 @@ import numpy as np
 
 import jaxselect
 from jaxselect import BadInput
-from jaxselect.model.lists import alternating_list
 from tests.test_arguments import BAGS, KEY, PAIRS, PROBLEM, SIZES, START, bare
 
 NAN, ONES = float("nan"), np.ones
@@ -249,18 +248,6 @@ CALLS = {
         {"key": KEY, **SIZES, "irrelevant_share": 0.5},
         DRAWN | {"irrelevant_share": SHARE, "weakest": SHARE},
     ),
-    jaxselect.decision_list: (
-        {"key": KEY},
-        {"key": KEYS}
-        | dict.fromkeys(("sequences", "length", "depth", "irrelevant"), WHOLE)
-        | dict.fromkeys(("presence", "positive", "noise"), SHARE),
-    ),
-    jaxselect.negation: (
-        {"key": KEY},
-        {"key": KEYS}
-        | dict.fromkeys(("sequences", "length", "pairs", "irrelevant"), WHOLE)
-        | dict.fromkeys(("negated", "noise"), SHARE),
-    ),
     jaxselect.importance: ({"corpus": BAGS}, {"corpus": RECORD}),
     jaxselect.important_selected: (
         {"selected": BAGS.present, "corpus": BAGS},
@@ -275,21 +262,6 @@ CALLS = {
         {
             "scores": POINT[len(KINDS) + 2 : -1],
             "corpus": RECORD,
-            "log_time": [*NUMBER, None],
-        },
-    ),
-    jaxselect.list_agreement: (
-        {
-            "scores": jnp.ones(3),
-            "values": jnp.ones(3),
-            "corpus": BAGS,
-            "rule": alternating_list(2, 1),
-        },
-        {
-            "scores": POINT[len(KINDS) + 2 : -1],
-            "values": [None, 3, "x", ONES(2), ONES(3) + 1j],
-            "corpus": RECORD,
-            "rule": RECORD,
             "log_time": [*NUMBER, None],
         },
     ),

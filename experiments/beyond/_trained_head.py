@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from experiments.common.statistics import largest, mean
+from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import (
     FlowStatus,
@@ -26,7 +27,6 @@ from jaxselect.flow.cls import (
     local_exponents,
     velocity,
 )
-from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens

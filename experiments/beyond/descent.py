@@ -44,6 +44,8 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
+from experiments.theory.joint import exact_family, exact_family_flow
+from experiments.theory.steps import decay_end
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
@@ -61,8 +63,6 @@ from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.theory.joint import exact_family, exact_family_flow
-from jaxselect.theory.steps import decay_end
 
 OFFSET_PROBLEM = Problem(12, 3, 2, 3)
 OFFSET_STEP, OFFSET_DIM = 20.0, 1e6

@@ -24,6 +24,7 @@ from experiments.common.results import Finished
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Bound, Count, Experiment, Positive, Study, presets
 from experiments.common.style import subplots
+from experiments.theory.steps import reduced_steps
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import cls_flow
@@ -33,7 +34,6 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
 from jaxselect.problem import attention
-from jaxselect.theory.steps import reduced_steps
 
 MEASURED = ("alignment", "rest", "cosine", "margin_norm")
 """γ; weight off the important tokens before p trains; cos(p_mm, p_0); ‖p_mm‖."""

@@ -51,16 +51,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import power, subplots
-from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowStatus
-from jaxselect.flow.joint import LearningRates, joint_flow
-from jaxselect.model.attention import attend_corpus, empirical_risk
-from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.step import embedding_step
-from jaxselect.sweep.store import read_chunk
-from jaxselect.theory.joint import (
+from experiments.theory.joint import (
     ExactFamily,
     ExactFamilyFlow,
     exact_family,
@@ -68,7 +59,16 @@ from jaxselect.theory.joint import (
     joint_limit,
     late_law,
 )
-from jaxselect.theory.two_classes import Real
+from experiments.theory.joint_flow import LearningRates, joint_flow
+from experiments.theory.two_classes import Real
+from jaxselect.checks import BadInput
+from jaxselect.compilation import fast_compile_options
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowStatus
+from jaxselect.model.attention import attend_corpus, empirical_risk
+from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.step import embedding_step
+from jaxselect.sweep.store import read_chunk
 
 BLOCK = 32
 """Lanes of one file."""

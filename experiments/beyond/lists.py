@@ -40,14 +40,9 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import power, subplots
-from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
-from jaxselect.flow.joint import joint_flow
-from jaxselect.margin.certificate import CERTIFIED, certify
-from jaxselect.model.attention import attend_corpus, outputs
-from jaxselect.model.lists import (
+from experiments.theory.joint import kept_list
+from experiments.theory.joint_flow import joint_flow
+from experiments.theory.lists import (
     DecisionList,
     alternating_list,
     decision_list,
@@ -56,10 +51,15 @@ from jaxselect.model.lists import (
     negation_list,
     whole_decision_list,
 )
+from jaxselect.checks import BadInput
+from jaxselect.compilation import fast_compile_options
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.margin.certificate import CERTIFIED, certify
+from jaxselect.model.attention import attend_corpus, outputs
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.step import embedding_steps
 from jaxselect.problem import attention
-from jaxselect.theory.joint import kept_list
 from jaxselect.trial import initialise
 
 

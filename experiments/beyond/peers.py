@@ -33,9 +33,9 @@ from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
+from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import cls_flow, direction_error
-from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.model.parameters import Parameters

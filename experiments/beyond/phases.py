@@ -33,6 +33,9 @@ from experiments.common.resume import run_resumable, write_columns
 from experiments.common.statistics import bootstrap
 from experiments.common.study import Count, Experiment, Several, Study, presets
 from experiments.common.style import power, subplots
+from experiments.theory.phases import recovery_log_time
+from experiments.theory.two_classes import Ensemble, critical_alignment
+from experiments.theory.two_classes import step_size as step_size_of
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
@@ -44,9 +47,6 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
 from jaxselect.sweep.store import read_chunk
-from jaxselect.theory.phases import recovery_log_time
-from jaxselect.theory.two_classes import Ensemble, critical_alignment
-from jaxselect.theory.two_classes import step_size as step_size_of
 from jaxselect.trial import run_trial
 
 MARKS = np.geomspace(0.05, 80.0, 192)

@@ -53,6 +53,12 @@ from experiments.common.study import (
 from experiments.common.style import subplots
 from experiments.text.limit_summary import summarise
 from experiments.text.source import Source
+from experiments.theory.betweenness import (
+    between,
+    foreseen,
+    log_odds,
+    negative_load,
+)
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_counts
 from jaxselect.data.sparse import (
@@ -72,12 +78,6 @@ from jaxselect.problem import attention
 from jaxselect.sparse.bags import RaggedBags
 from jaxselect.sparse.bags import attention as attention_weights
 from jaxselect.sparse.flow import trajectory
-from jaxselect.theory.betweenness import (
-    between,
-    foreseen,
-    log_odds,
-    negative_load,
-)
 
 if TYPE_CHECKING:
     from experiments.text.data import Splits

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.compilation import fast_compile_options
-from jaxselect.theory.phases import (
+from experiments.theory.phases import (
     breaking_edges,
     capture_edges,
     in_domain,
     selection_edge,
 )
-from jaxselect.theory.two_classes import Ensemble
+from experiments.theory.two_classes import Ensemble
+from jaxselect.compilation import fast_compile_options
 
 SIZES = ("sequences", "length", "relevant", "irrelevant")
 ASSUMPTION_ONE = {

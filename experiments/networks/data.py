@@ -6,13 +6,13 @@ import jax
 import numpy as np
 from scipy.sparse import csr_array
 
+from experiments.text import reviews as text
+from experiments.text import words
 from experiments.text.data import load, mapping, read, say_mapping
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
 from jaxselect.data import synthetic
 from jaxselect.data.corpus import Corpus
-from jaxselect.text import reviews as text
-from jaxselect.text import words
 
 
 class Data(NamedTuple):

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from .. import checks
-from ..checks import BadInput
-from ..data.corpus import Corpus, labels_among
-from ..model.attention import functional_margin
-from ..model.selection import class_importance, importance
-from ..model.step import start_slope
-from .network import Design, Network, Variables, outputs, tables_of
+from experiments.networks.network import Design, Network, Variables, outputs, tables_of
+from jaxselect import checks
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, labels_among
+from jaxselect.model.attention import functional_margin
+from jaxselect.model.selection import class_importance, importance
+from jaxselect.model.step import start_slope
 
 
 def classes_of(heads: int) -> tuple[int, ...]:

@@ -27,11 +27,11 @@ import jax.numpy as jnp
 from flax import linen
 from jaxtyping import Array, Float, Int, Key, Scalar
 
-from .. import checks
-from ..checks import BadInput
-from ..data.corpus import Corpus, same_vocabulary
-from ..model.attention import attention_weights
-from ..model.parameters import gaussian_reduced
+from jaxselect import checks
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, same_vocabulary
+from jaxselect.model.attention import attention_weights
+from jaxselect.model.parameters import gaussian_reduced
 
 # Activations of an MLP, by name.
 ACTIVATIONS: dict[str, Callable] = {

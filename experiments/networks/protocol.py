@@ -25,6 +25,8 @@ from experiments.common.results import Finished, read, write
 from experiments.common.statistics import compare_bins
 from experiments.common.study import Count, Experiment, Share, Study, presets
 from experiments.networks.data import posteriors, take
+from experiments.networks.network import Design, Network, Variables, start
+from experiments.networks.training import Strata, evaluate, stratify, train
 from experiments.paper import _tables
 from experiments.paper._network import (
     adam,
@@ -36,8 +38,6 @@ from experiments.paper._network import (
 from experiments.text.baseline import Counted
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from jaxselect.networks.network import Design, Network, Variables, start
-from jaxselect.networks.training import Strata, evaluate, stratify, train
 
 WIDTH = 2048
 """The d of the authors, to which rates refer."""

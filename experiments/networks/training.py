@@ -25,12 +25,8 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from .. import checks
-from ..checks import BadInput
-from ..data.corpus import Corpus, from_counts, labels_among, same_vocabulary
-from ..model.attention import Metrics
-from .embedding_step import classes_of, losses
-from .network import (
+from experiments.networks.embedding_step import classes_of, losses
+from experiments.networks.network import (
     BY_TOKEN,
     Network,
     Tables,
@@ -40,6 +36,10 @@ from .network import (
     outputs_of_rows,
     tables_of,
 )
+from jaxselect import checks
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, from_counts, labels_among, same_vocabulary
+from jaxselect.model.attention import Metrics
 
 # Bags of similar length, each stratum padded to its own width.
 Strata = tuple[Corpus, ...]

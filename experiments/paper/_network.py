@@ -31,12 +31,7 @@ from experiments.common.progress import progress_bar
 from experiments.common.results import Finished, write
 from experiments.common.study import Count, Experiment, Positive, Study
 from experiments.networks.data import posteriors, take
-from experiments.paper import _tables
-from experiments.text.baseline import Counted, baseline, say_bag
-from experiments.text.data import in_order, mapping
-from experiments.text.source import Source
-from jaxselect.checks import BadInput
-from jaxselect.networks.network import (
+from experiments.networks.network import (
     Design,
     Network,
     Variables,
@@ -44,7 +39,12 @@ from jaxselect.networks.network import (
     count_parameters,
     start,
 )
-from jaxselect.networks.training import Strata, evaluate, response, stratify, train
+from experiments.networks.training import Strata, evaluate, response, stratify, train
+from experiments.paper import _tables
+from experiments.text.baseline import Counted, baseline, say_bag
+from experiments.text.data import in_order, mapping
+from experiments.text.source import Source
+from jaxselect.checks import BadInput
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,9 +32,7 @@ from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Positive, Share, Study, presets
 from experiments.common.style import legend_above, subplots
-from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import independent_tokens
-from jaxselect.networks.network import (
+from experiments.networks.network import (
     Design,
     Network,
     Variables,
@@ -43,7 +41,9 @@ from jaxselect.networks.network import (
     start,
     tables_of,
 )
-from jaxselect.networks.training import evaluate, train
+from experiments.networks.training import evaluate, train
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.synthetic import independent_tokens
 
 LAYERS = (1, 2)
 RANK = 0.9

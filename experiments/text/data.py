@@ -15,15 +15,15 @@ from scipy.sparse import csr_array
 
 from experiments.common.console import say
 from experiments.common.progress import progress_bar
+from experiments.text import datasets, words
+from experiments.text import reviews as text
+from experiments.text.invented import invent_reviews
+from experiments.text.reviews import Name, listed
 from experiments.text.source import Source
+from experiments.text.words import Bags
 from jaxselect.checks import BadInput
 from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
-from jaxselect.text import datasets, words
-from jaxselect.text import reviews as text
-from jaxselect.text.invented import invent_reviews
-from jaxselect.text.reviews import Name, listed
-from jaxselect.text.words import Bags
 
 CACHE = Path("results") / "cache"
 # Inverse share of the training reviews that decide when to stop.

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 import tensorflow_datasets as tfds
 
-from ..checks import BadInput
-from ..files import replacing
+from jaxselect.checks import BadInput
+from jaxselect.files import replacing
 
 # A host that does not answer is given up after this many seconds.
 PATIENCE = 20.0

@@ -7,9 +7,9 @@ cannot show.
 
 import numpy as np
 
-from .. import checks
-from ..checks import BadInput
-from .reviews import Reviews
+from experiments.text.reviews import Reviews
+from jaxselect import checks
+from jaxselect.checks import BadInput
 
 # Consonants that a syllable begins with.
 ONSETS = ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"]

@@ -36,6 +36,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
+from experiments.text import training
 from experiments.text.data import load, subsample
 from experiments.text.source import Source
 from jaxselect.data.sparse import SparseCorpus, posterior_difference
@@ -43,7 +44,6 @@ from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import evaluate
 from jaxselect.sparse.bags import attention
-from jaxselect.text import training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

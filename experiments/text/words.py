@@ -13,9 +13,9 @@ from jaxtyping import Int
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer
 
-from .. import checks
-from ..checks import BadInput
-from .reviews import Reviews
+from experiments.text.reviews import Reviews
+from jaxselect import checks
+from jaxselect.checks import BadInput
 
 # A word starts with a letter or digit and may hold apostrophes: "don't" is one word.
 WORD = r"(?u)\b\w[\w']*\b"

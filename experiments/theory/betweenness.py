@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from ..data.corpus import Corpus
-from ..data.loss import LOGISTIC, Loss
-from ..margin.pairs import laplacian
-from ..model.step import start_slope
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.loss import LOGISTIC, Loss
+from jaxselect.margin.pairs import laplacian
+from jaxselect.model.step import start_slope
 
 _Pairs = Float[Array, "vocabulary vocabulary"]
 # Newton's method for b*: doubled from what the polynomial loss takes at odds of e^60.

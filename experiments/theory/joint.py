@@ -16,18 +16,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
-from ..checks import BadInput
-from ..compilation import full_precision
-from ..data.corpus import Corpus
-from ..data.loss import EXPONENTIAL, LOGISTIC, Loss
-from ..flow.joint import LearningRates
-from ..model.attention import (
+from experiments.theory.joint_flow import LearningRates
+from jaxselect.checks import BadInput
+from jaxselect.compilation import full_precision
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, Loss
+from jaxselect.model.attention import (
     Attention,
     attend_corpus,
     functional_margin,
     negative_gradient,
 )
-from ..model.parameters import Parameters, check_problem
+from jaxselect.model.parameters import Parameters, check_problem
 
 _Number = Float[Scalar, ""] | float | int
 

@@ -30,16 +30,22 @@ from jax import lax
 from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
-from ..checks import BadInput, at_least, increasing
-from ..compilation import full_precision
-from ..data.corpus import Corpus
-from ..model.attention import negative_gradient
-from ..model.curvature import growth_along_values
-from ..model.parameters import Parameters, check_problem
-from .adjoint import in_both_modes
-from .control import SHORTEST_STEP, FlowSettings, PredictiveController
-from .integration import End, Integration, cancellation, integrate, status_of
-from .rodas import GAMMA, Rodas5P
+from jaxselect.checks import BadInput, at_least, increasing
+from jaxselect.compilation import full_precision
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.adjoint import in_both_modes
+from jaxselect.flow.control import SHORTEST_STEP, FlowSettings, PredictiveController
+from jaxselect.flow.integration import (
+    End,
+    Integration,
+    cancellation,
+    integrate,
+    status_of,
+)
+from jaxselect.flow.rodas import GAMMA, Rodas5P
+from jaxselect.model.attention import negative_gradient
+from jaxselect.model.curvature import growth_along_values
+from jaxselect.model.parameters import Parameters, check_problem
 
 # With v fixed E Eᵀ grows like τ², and an error of it acts on the scores in full size:
 # at 1e-6 flows to τ = 10⁶ leave the solution unseen, at this none of 24 does.

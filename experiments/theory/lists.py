@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Scalar
 
-from .. import checks
-from ..checks import BadInput, is_array, shown
-from ..data.corpus import (
+from jaxselect import checks
+from jaxselect.checks import BadInput, is_array, shown
+from jaxselect.data.corpus import (
     Corpus,
     check_corpus,
     check_share,
     counted,
     same_vocabulary,
 )
-from .selection import selected_tokens
+from jaxselect.model.selection import selected_tokens
 
 _Shares: TypeAlias = tuple[Float[Scalar, ""] | float, ...]
 # Largest share that leaves something of the other kind.

@@ -16,7 +16,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Scalar
 
-from .two_classes import (
+from experiments.theory.two_classes import (
     SMALLEST,
     Ensemble,
     Real,
@@ -28,7 +28,7 @@ from .two_classes import (
     start_asymmetry,
     two_class_ode,
 )
-from .two_classes import step_size as step_size_of
+from experiments.theory.two_classes import step_size as step_size_of
 
 # Bounds within which edges were measured at 0.90 to 1.10 of their prediction, on
 # shapes with R from I/5 to 2I.

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from ..checks import whole
-from .two_classes import last_positive
+from experiments.theory.two_classes import last_positive
+from jaxselect.checks import whole
 
 _Number = Float[Scalar, ""] | float | int
 

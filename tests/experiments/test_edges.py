@@ -6,8 +6,8 @@ import numpy as np
 
 from experiments.beyond.phases import EDGES
 from experiments.common import edges
-from jaxselect.theory.phases import selection_edge
-from jaxselect.theory.two_classes import Ensemble
+from experiments.theory.phases import selection_edge
+from experiments.theory.two_classes import Ensemble
 
 over = edges.over
 GRID = {

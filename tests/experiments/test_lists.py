@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.beyond import lists
+from experiments.theory.lists import alternating_list
 from jaxselect.data.corpus import from_sequences
-from jaxselect.model.lists import alternating_list
 
 SMOKE = lists.PRESETS["smoke"]
 

@@ -13,6 +13,7 @@ from experiments.beyond import selection
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment
+from experiments.networks.network import Design, Network, alignments, start
 from experiments.paper import (
     ITEMS,
     _tables,
@@ -31,7 +32,6 @@ from experiments.report.folders import ResultFolder, search
 from experiments.report.page import page
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from jaxselect.networks.network import Design, Network, alignments, start
 from jaxselect.sweep.store import MISSING, read_description
 from tests.experiments.invented_results import invent_sweep, rewrite
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.beyond import peers
-from jaxselect.flow.joint import LearningRates
+from experiments.theory.joint_flow import LearningRates
 from jaxselect.margin.max_margin import MaxMarginStatus
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from experiments.beyond import phases
 from experiments.beyond.phases import MARKS, Case, Prediction, Run, Shape, brackets
+from experiments.theory.two_classes import step_size
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import TrialStatus
-from jaxselect.theory.two_classes import step_size
 
 TIMES = np.asarray(MARKS)
 CASE = Case("any", Shape(8, 4, 2, 6, 1), (1e4, 1e6))

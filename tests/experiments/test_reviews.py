@@ -17,9 +17,9 @@ from experiments import reviews
 from experiments.common.results import read
 from experiments.text import data as review_data
 from experiments.text import fitting
+from experiments.text.invented import invent_reviews
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from jaxselect.text.invented import invent_reviews
 from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]

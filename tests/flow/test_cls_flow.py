@@ -19,8 +19,8 @@ from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from tests.flow import literal_joint
 from tests.flow.cls_runs import PATH, TIGHT, by_every_stepper, risk_of_query, run
+from tests.theory import literal_joint
 
 DRAW = partial(assumption_one, sequences=20, length=5, relevant=2, irrelevant=8)
 DIM = 16

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
+from experiments.networks.network import Variables
 from jaxselect.model.parameters import Parameters
-from jaxselect.networks.network import Variables
 
 
 def with_base(variables: Variables, base: Parameters) -> Variables:

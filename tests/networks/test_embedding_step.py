@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import assumption_one, independent_tokens
-from jaxselect.model import step as embedding_step
-from jaxselect.model.parameters import gaussian, gaussian_reduced
-from jaxselect.networks.embedding_step import (
+from experiments.networks.embedding_step import (
     change_error,
     network_step,
     predicted_change,
     two_layer_importance,
 )
-from jaxselect.networks.network import Design, Network, start
+from experiments.networks.network import Design, Network, start
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import assumption_one, independent_tokens
+from jaxselect.model import step as embedding_step
+from jaxselect.model.parameters import gaussian, gaussian_reduced
 from tests.exponents import mean_error_exponent
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close

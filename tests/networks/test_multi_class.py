@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.data.loss import LOGISTIC
-from jaxselect.data.synthetic import multi_class
-from jaxselect.model.attention import functional_margin
-from jaxselect.model.selection import importance
-from jaxselect.networks.embedding_step import (
+from experiments.networks.embedding_step import (
     change_error,
     network_step,
     predicted_alignments,
     predicted_change,
 )
-from jaxselect.networks.network import Design, Network, start_reduced
+from experiments.networks.network import Design, Network, start_reduced
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.loss import LOGISTIC
+from jaxselect.data.synthetic import multi_class
+from jaxselect.model.attention import functional_margin
+from jaxselect.model.selection import importance
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 

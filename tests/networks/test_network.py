@@ -12,13 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import several_relevant
-from jaxselect.model import attention
-from jaxselect.model import attention as objective
-from jaxselect.model.parameters import gaussian
-from jaxselect.networks.embedding_step import network_risk
-from jaxselect.networks.network import (
+from experiments.networks.embedding_step import network_risk
+from experiments.networks.network import (
     Design,
     Network,
     Tables,
@@ -28,6 +23,11 @@ from jaxselect.networks.network import (
     start_reduced,
     tables_of,
 )
+from jaxselect.data.corpus import from_sequences
+from jaxselect.data.synthetic import several_relevant
+from jaxselect.model import attention
+from jaxselect.model import attention as objective
+from jaxselect.model.parameters import gaussian
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 

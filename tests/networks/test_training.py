@@ -10,12 +10,12 @@ import optax
 import pytest
 from scipy.sparse import csr_array
 
+from experiments.networks import training as network_training
+from experiments.networks.embedding_step import network_risk
+from experiments.networks.network import Design, Network, outputs, start, tables_of
+from experiments.networks.training import minibatch, stratify
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
-from jaxselect.networks import training as network_training
-from jaxselect.networks.embedding_step import network_risk
-from jaxselect.networks.network import Design, Network, outputs, start, tables_of
-from jaxselect.networks.training import minibatch, stratify
 from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)

@@ -9,10 +9,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from experiments.text import data as review_data
+from experiments.text import datasets
+from experiments.text import reviews as text
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from jaxselect.text import datasets
-from jaxselect.text import reviews as text
 
 
 def archive(path, members):

@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.pairs import laplacian, pair_strength, pairs_of
-from jaxselect.model.selection import importance
-from jaxselect.model.step import start_slope
-from jaxselect.theory.betweenness import (
+from experiments.theory.betweenness import (
     asked_value,
     between,
     foreseen,
@@ -26,6 +21,11 @@ from jaxselect.theory.betweenness import (
     negative_load,
     step_window,
 )
+from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.margin.pairs import laplacian, pair_strength, pairs_of
+from jaxselect.model.selection import importance
+from jaxselect.model.step import start_slope
 from tests.tolerances import assert_close
 from tests.valued import valued
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.optimize import fsolve
 
+from experiments.theory.steps import decay_end
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.theory.steps import decay_end
 from tests.tolerances import assert_close
 
 RELEVANT, IRRELEVANT, LENGTH = 2, 4, 3

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.model.lists import (
+from experiments.theory.lists import (
     DecisionList,
     alternating_list,
     decision_list,
@@ -19,6 +17,8 @@ from jaxselect.model.lists import (
     negation_list,
     whole_decision_list,
 )
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.model.selection import importance
 from tests.tolerances import assert_close
 

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.synthetic import assumption_one
-from jaxselect.theory.phases import in_domain, small_numbers
-from jaxselect.theory.two_classes import (
+from experiments.theory.phases import in_domain, small_numbers
+from experiments.theory.two_classes import (
     Ensemble,
     critical_alignment,
     start_asymmetry,
     step_size,
 )
+from jaxselect.data.synthetic import assumption_one
 from tests.tolerances import assert_close
 
 BASE = Ensemble(200.0, 8.0, 8.0, 48.0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.theory import phases
+from experiments.theory import phases
 
 
 @jax.jit

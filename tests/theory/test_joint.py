@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.theory.joint import exact_family, exact_family_flow, late_law
+from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.theory.joint import exact_family, exact_family_flow, late_law
 
 SUBSETS = {
     "E, p, v": (1.0, 1.0, 1.0),

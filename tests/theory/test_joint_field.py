@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.joint import (
+from experiments.theory.joint_flow import (
     JointProblem,
     JointRodas5P,
     JointState,
@@ -17,6 +16,7 @@ from jaxselect.flow.joint import (
     linearise,
     unflat,
 )
+from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.rodas import GAMMA
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
-from jaxselect.flow.joint import LearningRates, joint_flow, key_query_at
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import (
@@ -26,7 +26,7 @@ from jaxselect.model.selection import (
 )
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from tests.flow import literal_joint
+from tests.theory import literal_joint
 from tests.tolerances import TOLERANCE
 
 # Enough for every end here but the last.

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.theory.joint import joint_limit
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.theory.joint import joint_limit
 from tests.tolerances import assert_close
 
 limit = jax.jit(joint_limit)

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from experiments.theory.joint import exact_family, exact_family_flow, late_law
+from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
 from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.flow.joint import LearningRates, joint_flow
 from jaxselect.model.parameters import Parameters
-from jaxselect.theory.joint import exact_family, exact_family_flow, late_law
 
 TOKENS = 5
 BETA = np.array([1.2, -0.9])

@@ -12,11 +12,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit
 
-from jaxselect.data.synthetic import assumption_one, independent_tokens
-from jaxselect.model.parameters import gaussian_reduced
-from jaxselect.model.step import embedding_step, predicted_alignment
-from jaxselect.theory import phases
-from jaxselect.theory.two_classes import (
+from experiments.theory import phases
+from experiments.theory.two_classes import (
     Ensemble,
     alignment,
     critical_alignment,
@@ -24,6 +21,9 @@ from jaxselect.theory.two_classes import (
     start_asymmetry,
     step_size,
 )
+from jaxselect.data.synthetic import assumption_one, independent_tokens
+from jaxselect.model.parameters import gaussian_reduced
+from jaxselect.model.step import embedding_step, predicted_alignment
 from tests.theory import independent
 from tests.theory.independent import Sizes
 from tests.tolerances import assert_close

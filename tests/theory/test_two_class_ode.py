@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_expit, logsumexp
 
-from jaxselect.theory import two_classes as module
-from jaxselect.theory.two_classes import (
+from experiments.theory import two_classes as module
+from experiments.theory.two_classes import (
     Ensemble,
     amplification,
     critical_alignment,

@@ -11,12 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.theory.joint_flow import joint_flow
+from experiments.theory.lists import (
+    alternating_list,
+    list_agreement,
+    whole_decision_list,
+)
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.flow.cls import FlowStatus
-from jaxselect.flow.joint import joint_flow
 from jaxselect.margin.certificate import predict_end
 from jaxselect.margin.pairs import pair_strength, pairs_of
-from jaxselect.model.lists import alternating_list, list_agreement, whole_decision_list
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
 from tests.valued import valued

@@ -1,6 +1,7 @@
 """Labels by a decision list: the first present token of + − + − … decides."""
 
-from jaxselect import Grid, decision_list
+from experiments.theory.lists import decision_list
+from jaxselect import Grid
 
 SIZES = {"sequences": (8,), "length": (4,), "depth": (2,), "irrelevant": (3,)}
 GRID = Grid(
