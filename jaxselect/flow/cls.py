@@ -337,6 +337,7 @@ def _by_rodas(
         path_log_times=path_log_times,
         adjoint=adjoint,
         known=known,
+        pace=1 / jnp.linalg.norm(lax.stop_gradient(problem.rows), axis=1).max(),
     )
 
 

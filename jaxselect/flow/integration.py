@@ -5,6 +5,11 @@ end is differentiated without searching again: the flow is integrated to the kno
 and s is then moved by −h/h′, with h′ along the solution. This correction is zero up to
 rounding, and its derivative is that of the event.
 
+Steps do not move with the inputs, but a sudden change of y does: the derivative at a
+step within it is as large as dy/ds, and its error stays behind. So the part of a
+derivative along dy/ds is carried as that of a shift of s, which a flow passes on
+unchanged (mathematics, section 3f).
+
 `diffrax.SaveAt(ts=...)` checks its times inside the compiled program. Such a check
 raises an error where a status is wanted, and JAX does not cache programs that can
 raise. `Recorder` replaces it: times that are not in order, or outside the flow, get no
@@ -122,6 +127,7 @@ def integrate(
     path_log_times: Float[Array, " times"] | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     known: End | None = None,
+    pace: Float[Scalar, ""] | float = 1.0,
 ) -> Integration:
     """Integrate dy/ds = field(s, y, problem) from y_0 to the first of its ends.
 
@@ -138,6 +144,8 @@ def integrate(
         path_log_times: increasing s at which y is wanted.
         adjoint: how the integration is differentiated.
         known: the end, found before; it moves with the inputs, and is not searched for.
+        pace: ‖dy/ds‖ beyond which derivatives are carried as shifts of s. They do not
+            depend on it, their errors do.
 
     Returns:
         The end and the path.
@@ -149,7 +157,7 @@ def integrate(
     times = start[:0] if path_log_times is None else path_log_times
     solution: Any = dfx.diffeqsolve(
         dfx.ODETerm(field),
-        Recorder(solver, times),
+        Recorder(solver, times, None if adjoint is None else pace),
         t0=begin,
         t1=until,
         dt0=None,
@@ -163,7 +171,9 @@ def integrate(
         throw=False,
     )
     log_time, state = solution.ts[0], solution.ys[0]
-    _, _, last = solution.solver_state
+    _, _, last, shift = solution.solver_state
+    if adjoint is not None:
+        state = state - shift * _slope(field(log_time, state, problem))
     if known is None:
         end = End(log_time, solution.event_mask)
         passage = time_of_event(problem, events, end, last)
@@ -317,17 +327,20 @@ def status_of(
 class Recorder(dfx.AbstractAdaptiveSolver):
     """A solver that also records the solution at given times.
 
-    Its state holds that of the wrapped solver, the record, and the interpolant of the
-    last step, without derivatives. Integrate with `SaveAt(solver_state=True)`, then
+    Its state holds that of the wrapped solver, the record, the interpolant of the last
+    step, without derivatives, and a shift of time, zero but for its derivative: y is
+    the solution at t plus the shift. Integrate with `SaveAt(solver_state=True)`, then
     read the record with `record`.
 
     Attributes:
         solver: takes the steps; its interpolant is a `DenseOutput`.
         times: at which to record.
+        pace: of `integrate`; None for a shift without a derivative.
     """
 
     solver: dfx.AbstractAdaptiveSolver
     times: Float[Array, " times"]
+    pace: Float[Scalar, ""] | float | None = None
     term_structure: ClassVar = dfx.ODETerm
     interpolation_cls: ClassVar = DenseOutput
 
@@ -343,7 +356,7 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         bend = jnp.zeros((3, len(y0)), y0.dtype)
         nothing = DenseOutput(t0=t0, t1=t0, y0=y0, y1=y0, bend=bend)
         state = self.solver.init(terms, t0, t1, y0, args)
-        return state, path, lax.stop_gradient(nothing)
+        return state, path, lax.stop_gradient(nothing), jnp.zeros((), y0.dtype)
 
     def func(self, terms: PyTree, t0: PyTree, y0: PyTree, args: PyTree) -> PyTree:
         """The field at a point."""
@@ -360,7 +373,9 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         made_jump: PyTree,
     ) -> tuple[PyTree, PyTree, dict[str, PyTree], PyTree, PyTree]:
         """Take one step from t0 to t1 and record the times within it."""
-        state, path, _ = solver_state
+        state, path, _, shift = solver_state
+        if self.pace is not None:
+            t0, t1 = t0 + shift, t1 + shift
         y1, error, dense, state, result = self.solver.step(
             terms, t0, t1, y0, args, state, made_jump
         )
@@ -369,10 +384,23 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         times = jnp.where(here, self.times, t0)
         last = DenseOutput(t0=t0, t1=t1, **dense)
         path = jnp.where(here[:, None], jax.vmap(last.evaluate)(times), path)
-        return y1, error, dense, (state, path, lax.stop_gradient(last)), result
+        if self.pace is not None:
+            slope = _slope(terms.vf(t1, y1, args))
+            # Zero, with the derivative of a time.
+            off = slope @ (y1 - lax.stop_gradient(y1))
+            onward = -off / (self.pace**2 + slope @ slope)
+            y1, shift = y1 + onward * slope, shift + onward
+        return y1, error, dense, (state, path, lax.stop_gradient(last), shift), result
 
 
-_Record: TypeAlias = tuple[PyTree, Float[Array, "times dim"], DenseOutput]
+_Record: TypeAlias = tuple[
+    PyTree, Float[Array, "times dim"], DenseOutput, Float[Scalar, ""]
+]
+
+
+def _slope(field: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """dy/ds, without a derivative; zero where a refused step went too far."""
+    return lax.stop_gradient(jnp.where(jnp.isfinite(field).all(), field, 0.0))
 
 
 def record(
