@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from .checks import at_least, between, of_kind, whole
 from .compilation import compiled_alone, full_precision
 from .data.corpus import Corpus
+from .flow.adjoint import nan_where
 from .flow.cls import Flow, FlowStatus, cls_flow, direction_error, flow_up_to
 from .flow.control import FlowSettings
 from .flow.crossing import (
@@ -47,6 +48,7 @@ from .margin.limit import (
     limit,
     log_time_to_error,
     norm_to_error,
+    spans_of,
 )
 from .margin.max_margin import MaxMargin, max_margin, with_derivatives
 from .margin.pairs import pairs_of
@@ -176,17 +178,17 @@ def resolve_limit(
     margin = jax.tree.map(lambda leaf: leaf[0], solutions)
     margin = with_derivatives(problem.rows, margin)
     crossings: tuple[Crossing, ...] = ()
-    point = _faded(fixed, path, margin)
+    point, spans = _faded(fixed, path, margin), spans_of(problem.rows, margin)
     if not settings.through_path:
         query = path.path_query[point]
     elif events is None:
         until = path.path_log_times[point]
         slopes = slope_settings(settings.flow)
-        query = flow_up_to(problem, until, settings=slopes).query
+        query = flow_up_to(problem, until, doubt=spans.doubt, settings=slopes).query
     else:
         found = events(problem, selected, margin)
         crossings, query = crossings_and_query(
-            problem, path, found, point=point, settings=settings.flow
+            problem, path, found, point=point, doubt=spans.doubt, settings=settings.flow
         )
     late = limit(
         problem,
@@ -194,6 +196,7 @@ def resolve_limit(
         margin,
         late_query=query,
         earlier_query=path.query,
+        spans=spans,
     )
     fixed_end = jax.lax.stop_gradient((problem, path, margin, late))
     settled = _settled(*fixed_end, selected)
@@ -207,7 +210,7 @@ def resolve_limit(
     if not settings.through_path:
         by_path = late.history_dim > 0
         names = ("offset", "error_constant", "history")
-        unknown = {name: _nan_where(by_path, getattr(late, name)) for name in names}
+        unknown = {name: nan_where(by_path, getattr(late, name)) for name in names}
         late = replace(late, **unknown)
     return ResolvedLimit(
         path=jax.lax.stop_gradient(path),
@@ -259,40 +262,6 @@ def _settled(
 def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
     """Return 1 for a settled flow, else NaN, which makes derivatives NaN, too."""
     return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
-
-
-@jax.custom_jvp
-def _nan_where(
-    void: Bool[Scalar, ""], value: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
-    """Replace a number by NaN, with NaN derivatives of this number alone.
-
-    Multiplying by NaN would suffice in forward mode. In reverse mode it would make the
-    gradients of other outputs NaN, since 0 · NaN is NaN.
-
-        >>> both = lambda x: jnp.stack([_nan_where(x < 0, x**2), x**3])
-        >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
-        ([nan, 12.0], [2.0, 3.0])
-    """
-    return jnp.where(void, jnp.nan, value)
-
-
-@_nan_where.defjvp
-def _nan_where_jvp(
-    primals: tuple[Array, Array], tangents: tuple[Any, Array]
-) -> tuple[Array, Array]:
-    (void, value), (_, change) = primals, tangents
-    factor = jnp.where(void, jnp.nan, jnp.ones_like(value))
-
-    def push(_: Callable, right: Array) -> Array:
-        return factor * right
-
-    def pull(_: Callable, weight: Array) -> Array:
-        return jnp.where(weight == 0, 0.0, factor * weight)
-
-    # JAX asks for a linear map and its transpose: here they differ at zero.
-    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull)
-    return _nan_where(void, value), slope
 
 
 # The rates that are real numbers; the rest of `Rates` says where they hold.
@@ -444,7 +413,7 @@ def _rates(
 
     resolved = resolve_limit(problem, events=events, settings=settings)
     late, margin, kink = resolved.late, resolved.margin, resolved.kink
-    early_log_time = selection_log_time = _nan_where(jnp.array(True), margin.norm)
+    early_log_time = selection_log_time = nan_where(jnp.array(True), margin.norm)
     if settings.through_path:
         _, selected_at = resolved.crossings
         early_log_time, selection_log_time = map(_known_or_nan, resolved.crossings)
@@ -452,7 +421,7 @@ def _rates(
     known = _one_or_nan(late.status)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
-        lemma_error = _nan_where(jnp.array(True), lemma_error)
+        lemma_error = nan_where(jnp.array(True), lemma_error)
     return Rates(
         lemma_error=lemma_error,
         margin=1 / margin.norm,
@@ -537,7 +506,7 @@ def final_loss(
 def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
     """Log-time of a crossing; NaN, with its derivative, if unresolved."""
     sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
-    return _nan_where(sudden, crossing.log_time)
+    return nan_where(sudden, crossing.log_time)
 
 
 # Ratio of the closer tolerance to the given one; a method of order five takes 2.5 times

@@ -258,7 +258,7 @@ def _step_control(
     """Compare the errors of scores, values, E, p and v each with the tolerance."""
     fixed = lax.stop_gradient((rates[0] > 0) & (rates[2] == 0))
 
-    def tolerance(asked: float) -> Float[Scalar, ""]:
+    def tolerance(asked: float | Array) -> Float[Scalar, ""]:
         most = jnp.where(fixed, HEAD_FIXED, jnp.inf)
         return jnp.minimum(asked, most).astype(rates.dtype)
 

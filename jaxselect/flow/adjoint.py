@@ -6,18 +6,39 @@ one computes J and the other Jᵀ.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ..compilation import full_precision
 
 _TWICE = "A flow can be differentiated once, and here it is differentiated twice."
+
+# Ratio of the tolerances of two derivatives that are compared: the closer one has some
+# thirtieth of the error of the other, and takes twice the steps.
+_COARSER = 32
+# Largest difference of the two, relative to the derivative, for which the closer one is
+# known to 1e-3; and relative to what is differentiated, where a derivative is nothing.
+_APART, _NOTHING = 1e-2, 1e-6
+
+
+class Doubt(NamedTuple):
+    """How a derivative is judged by another one, at a coarser tolerance.
+
+    Attributes:
+        needed: whether it is; else the other one costs nothing.
+        part: results → the part of them that has to be known.
+    """
+
+    needed: Bool[Scalar, ""]
+    part: Callable[[PyTree], Float[Array, "..."]]
 
 
 def in_both_modes(
@@ -30,9 +51,10 @@ def in_both_modes(
             that adjoint; settings are static.
 
     Returns:
-        (inputs, settings, known=None) → the same results, or those known already.
-        Without derivatives it costs what it did, or nothing; a derivative costs one
-        more integration, which carries it.
+        (inputs, settings, known=None, doubt=None) → the same results, or those known
+        already. Without derivatives it costs what it did, or nothing; a derivative
+        costs one more integration, which carries it, and with a `Doubt` another one of
+        half the steps. Where the two differ, it is NaN.
 
     Example:
         >>> def fall(rate, settings, adjoint):
@@ -45,7 +67,12 @@ def in_both_modes(
     """
 
     @eqx.filter_custom_jvp
-    def run(inputs: PyTree, settings: Any, known: PyTree = None) -> PyTree:
+    def run(
+        inputs: PyTree,
+        settings: Any,
+        known: PyTree = None,
+        doubt: Doubt | None = None,
+    ) -> PyTree:
         if known is not None:
             return known
         return integrate(inputs, settings, dfx.RecursiveCheckpointAdjoint())
@@ -53,7 +80,10 @@ def in_both_modes(
     @run.def_jvp
     @full_precision
     def pushed(
-        primals: tuple, tangents: tuple, known: PyTree = None
+        primals: tuple,
+        tangents: tuple,
+        known: PyTree = None,
+        doubt: Doubt | None = None,
     ) -> tuple[PyTree, PyTree]:
         (inputs, settings), (changes, _) = primals, tangents
         results = run(inputs, settings, known=known)
@@ -62,17 +92,53 @@ def in_both_modes(
         once = eqx.internal.nondifferentiable(inputs, msg=_TWICE)
         moved, still = eqx.partition(once, changing)
 
-        def real(adjoint: dfx.AbstractAdjoint, moved: PyTree) -> PyTree:
+        def real(adjoint: dfx.AbstractAdjoint, settings: Any, moved: PyTree) -> PyTree:
             found = integrate(eqx.combine(moved, still), settings, adjoint)
             return eqx.filter(found, eqx.is_inexact_array)
 
-        return results, _slope(real, moved, changes, results)
+        twice = partial(_twice, settings=settings, doubt=doubt)
+        return results, _slope(real, twice, moved, changes, results)
 
     return run
 
 
+@jax.custom_jvp
+def nan_where(
+    void: Bool[Scalar, ""], value: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """Replace a number by NaN, with NaN derivatives of this number alone.
+
+    Multiplying by NaN would suffice in forward mode. In reverse mode it would make the
+    gradients of other outputs NaN, since 0 · NaN is NaN.
+
+        >>> both = lambda x: jnp.stack([nan_where(x < 0, x**2), x**3])
+        >>> jax.jacrev(both)(-2.0).tolist(), jax.jacrev(both)(1.0).tolist()
+        ([nan, 12.0], [2.0, 3.0])
+    """
+    return jnp.where(void, jnp.nan, value)
+
+
+@nan_where.defjvp
+def _nan_where_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    (void, value), (_, change) = primals, tangents
+    factor = jnp.where(void, jnp.nan, jnp.ones_like(value))
+
+    def push(_: Callable, right: Array) -> Array:
+        return factor * right
+
+    def pull(_: Callable, weight: Array) -> Array:
+        return jnp.where(weight == 0, 0.0, factor * weight)
+
+    # JAX asks for a linear map and its transpose: here they differ at zero.
+    slope = jax.lax.custom_linear_solve(lambda x: x, change, push, pull)
+    return nan_where(void, value), slope
+
+
 def _slope(
-    real: Callable[[dfx.AbstractAdjoint, PyTree], PyTree],
+    real: Callable[[dfx.AbstractAdjoint, Any, PyTree], PyTree],
+    twice: Callable[..., PyTree],
     moved: PyTree,
     changes: PyTree,
     results: PyTree,
@@ -87,19 +153,68 @@ def _slope(
 
     def push(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         change, rest = right
-        through = partial(real, dfx.ForwardMode())
-        slope = jax.jvp(through, (moved,), (change,))[1]
+
+        def at(settings: Any) -> PyTree:
+            through = partial(real, dfx.ForwardMode(), settings)
+            return jax.jvp(through, (moved,), (change,))[1]
+
+        slope = twice(at, rest, change, forward=True)
         return change, jax.tree.map(jnp.add, slope, rest)
 
     def pull(_: Callable, right: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         rest, weight = right
-        through = partial(real, dfx.RecursiveCheckpointAdjoint())
-        back = jax.vjp(through, moved)[1]
-        return jax.tree.map(jnp.add, rest, back(weight)[0]), weight
+
+        def at(settings: Any) -> PyTree:
+            through = partial(real, dfx.RecursiveCheckpointAdjoint(), settings)
+            return jax.vjp(through, moved)[1](weight)[0]
+
+        slope = twice(at, rest, weight, forward=False)
+        return jax.tree.map(jnp.add, rest, slope), weight
 
     nothing = _zeros(eqx.filter(results, eqx.is_inexact_array), changes)
     system = changes, nothing
     return jax.lax.custom_linear_solve(lambda right: right, system, push, pull)[1]
+
+
+def _twice(
+    at: Callable[[Any], PyTree],
+    like: PyTree,
+    given: PyTree,
+    *,
+    settings: Any,
+    doubt: Doubt | None,
+    forward: bool,
+) -> PyTree:
+    """Compute a derivative `at` settings; NaN where one at coarser ones differs.
+
+    The change of results is known or not by the part of them that has to be known;
+    that of every input by itself.
+    """
+    if doubt is None:
+        return at(settings)
+
+    def again(number: Array, found: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        first = number == 0
+        atol = jnp.where(first, settings.atol, _COARSER * settings.atol)
+        other = at(replace(settings, atol=atol))
+        return jax.tree.map(partial(jnp.where, first), other, found[0]), other
+
+    # In a loop both are computed by one program.
+    nothing = jax.tree.map(jnp.zeros_like, (like, like))
+    times = jnp.where(doubt.needed, 2, 1)
+    fine, coarse = jax.lax.fori_loop(0, times, again, nothing)
+    least = _NOTHING * optx.two_norm(given)
+
+    def known(fine: PyTree, coarse: PyTree) -> Bool[Scalar, ""]:
+        off = jnp.linalg.norm(jnp.ravel(fine - coarse))
+        return off <= _APART * jnp.linalg.norm(jnp.ravel(fine)) + least
+
+    if forward:
+        whole = known(doubt.part(fine), doubt.part(coarse))
+        return jax.tree.map(lambda leaf: jnp.where(whole, leaf, jnp.nan), fine)
+    return jax.tree.map(
+        lambda leaf, other: jnp.where(known(leaf, other), leaf, jnp.nan), fine, coarse
+    )
 
 
 def _zeros(like: PyTree, changes: PyTree) -> PyTree:

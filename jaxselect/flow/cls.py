@@ -40,7 +40,7 @@ from ..model.attention import (
 )
 from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, Stratum, check
-from .adjoint import in_both_modes
+from .adjoint import Doubt, in_both_modes
 from .bdf import Equation, integrate_bdf
 from .control import (
     ROUNDINGS,
@@ -243,27 +243,34 @@ def flow_up_to(
     problem: Problem,
     log_time: Float[Scalar, ""],
     *,
+    until_norm: Float[Scalar, ""] | None = None,
     path_log_times: Float[Array, " times"] | None = None,
     known: Flow | None = None,
+    doubt: Doubt | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """Follow a flow up to a log-time at which no event has ended it.
+    """Follow a flow up to a log-time before which no event has ended it.
 
     Args:
         problem: with its start.
         log_time: log(1+t) to stop at.
+        until_norm: ‖p‖ that a known flow has there if it is REACHED: both move.
         path_log_times: increasing values of log(1+t) to save p at.
         known: this flow, if it was found before: its derivatives alone are computed.
+        doubt: how these are judged; NaN where they are not known.
         settings: tolerances and bounds.
 
     Returns:
         As `cls_flow`.
     """
-    inputs = problem, *_real(problem, 0.0, None, log_time, path_log_times), None
-    fixed, end = lax.stop_gradient((inputs, End(log_time, OrderedDict())))
+    inputs = problem, *_real(problem, 0.0, until_norm, log_time, path_log_times), None
+    events = OrderedDict()
+    if known is not None and until_norm is not None:
+        events["norm"] = known.status == FlowStatus.REACHED
+    fixed, end = lax.stop_gradient((inputs, End(log_time, events)))
     if known is None:
         known, _ = _flow(fixed, settings, known=end)
-    return _again((inputs, end), settings, known=known)
+    return _again((inputs, end), settings, known=known, doubt=doubt)
 
 
 def _real(problem: Problem, *numbers: Any) -> Any:

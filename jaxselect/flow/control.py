@@ -278,14 +278,15 @@ class FlowSettings:
     Attributes:
         rtol: relative tolerance of a step of the joint flow; the flow of p does not use
             it.
-        atol: absolute tolerance of a step, in attention scores.
+        atol: absolute tolerance of a step, in attention scores; traced where one
+            program integrates at two.
         max_steps: bound on the number of steps, rejected ones included.
         stepper: `rodas` computes a Hessian for each step; `bdf` keeps one for many
             steps, which is faster for long or many bags.
     """
 
     rtol: float = 1e-6
-    atol: float = 3e-5
+    atol: float | Float[Scalar, ""] = 3e-5
     max_steps: int = 8192
     stepper: str = "rodas"
 

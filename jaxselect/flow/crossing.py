@@ -19,6 +19,7 @@ from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
 from ..status import Status
+from .adjoint import Doubt
 from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
 from .integration import FlowStatus
@@ -227,6 +228,7 @@ def crossings_and_query(
     events: Sequence[EventFunction],
     *,
     point: Int[Scalar, ""] | int = 0,
+    doubt: Doubt | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
     """Compute `last_crossings` and p at a point with a single differentiated flow.
@@ -236,6 +238,7 @@ def crossings_and_query(
         path: result of `search_path`, for this problem.
         events: h(p), positive after the event; at least one.
         point: index of a point of the path.
+        doubt: how the derivatives of that flow are judged.
         settings: tolerances.
 
     Returns:
@@ -261,7 +264,7 @@ def crossings_and_query(
     times = times.at[:-1].set(roots.log_time)
     there = there.at[:-1].set(roots.query)
     until = jnp.maximum(until, roots.log_time.max())
-    _, there = _passing(problem, times, until, settings, (flow, there))
+    _, there = _passing(problem, times, until, settings, (flow, there), doubt)
 
     def crossing(lane: tuple) -> Crossing:
         number, *root = lane
@@ -280,6 +283,7 @@ def _passing(
     until: Float[Scalar, ""],
     settings: FlowSettings,
     known: tuple[Flow, Float[Array, "times dim"]] | None = None,
+    doubt: Doubt | None = None,
 ) -> tuple[Flow, Float[Array, "times dim"]]:
     """A flow, and p at log-times in any order; or derivatives of known ones."""
     order = jnp.argsort(times)
@@ -290,7 +294,12 @@ def _passing(
             flow, log_time=until, path_log_times=times[order], path_query=there[order]
         )
     flow = flow_up_to(
-        problem, until, path_log_times=times[order], known=before, settings=settings
+        problem,
+        until,
+        path_log_times=times[order],
+        known=before,
+        doubt=doubt,
+        settings=settings,
     )
     return flow, flow.path_query[jnp.argsort(order)]
 

@@ -9,7 +9,7 @@ its constant, ‖(I − p̂p̂ᵀ)ρ‖, follow without integrating anything (ma
 3b and 3e).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import of_kind
 from ..compilation import full_precision
+from ..flow.adjoint import Doubt
 from ..model.selection import check_selected
 from ..problem import Problem, check
 from ..status import Status
@@ -114,6 +115,7 @@ def limit(
     *,
     late_query: Float[Array, " dim"] | None = None,
     earlier_query: Float[Array, " dim"] | None = None,
+    spans: "Spans | None" = None,
 ) -> Limit:
     """Predict the late flow of a problem from its selection.
 
@@ -131,6 +133,7 @@ def limit(
         margin: its max-margin solution.
         late_query: p late in the flow.
         earlier_query: p at an earlier time of the flow, for `history_change`.
+        spans: those of this margin, if they are known.
 
     Returns:
         The prediction, differentiable in the problem in both modes.
@@ -145,16 +148,14 @@ def limit(
     strength = pair_strength(problem, selected, pairs)
     repelling = jnp.any(margin.active & (strength.factor <= 0))
     in_phi = strength._replace(factor=jnp.where(margin.active, strength.factor, 0.0))
-    spans = _spans(embeddings, margin)
-    tiny = jnp.finfo(growth.dtype).tiny
-    along = growth / jnp.maximum(margin.norm, tiny)
+    spans = spans_of(embeddings, margin) if spans is None else spans
 
     history = jnp.zeros_like(problem.start)
-    change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(tiny))
+    change = jnp.where(spans.path_dim > 0, jnp.inf, jnp.zeros_like(margin.norm))
     if late_query is not None:
-        history = spans.path_part(late_query, along)
+        history = spans.path_part(late_query)
     if late_query is not None and earlier_query is not None:
-        moved = spans.path_part(late_query - earlier_query, along)
+        moved = spans.path_part(late_query - earlier_query)
         moved = jnp.abs(pairs.leads(embeddings @ moved))
         change = jnp.max(jnp.where(pairs.held, moved, 0.0))
     fixed = problem.start - spans.by_any @ problem.start + history
@@ -164,7 +165,7 @@ def limit(
     proof = jax.lax.stop_gradient(proof)
     offset = _with_derivatives(embeddings, in_phi, margin, spans, offset, fixed)
 
-    across = offset - along * (along @ offset)
+    across = offset - spans.along * (spans.along @ offset)
     off_span = jnp.linalg.norm(growth - spans.by_active @ growth)
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(growth.dtype).eps) * margin.norm
@@ -233,32 +234,43 @@ def _angle(
     return 2 * half * jnp.sqrt(1 - half**2), 1 - 2 * half**2
 
 
-class _Spans(NamedTuple):
+class Spans(NamedTuple):
     """Spans of the differences D_k of all competing pairs, and of the active ones.
 
     Attributes:
         by_any: projector on the span of all pairs.
         by_active: projector on that of the active pairs.
         active: the latter, factored.
+        along: p_mm/‖p_mm‖, which lies in both.
         path_dim: difference of their dimensions.
     """
 
     by_any: Float[Array, "dim dim"]
     by_active: Float[Array, "dim dim"]
     active: Span
+    along: Float[Array, " dim"]
     path_dim: Int[Scalar, ""]
 
-    def path_part(
-        self, query: Float[Array, " dim"], along: Float[Array, " dim"]
-    ) -> Float[Array, " dim"]:
+    @property
+    def doubt(self) -> Doubt:
+        """How a derivative of a flow is judged: by the part of ρ that it decides."""
+        fixed = jax.lax.stop_gradient(self)
+        return Doubt(self.path_dim > 0, jax.tree_util.Partial(_path_part, fixed))
+
+    def path_part(self, query: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Project p on the span that only inactive pairs reach."""
-        # p_mm lies in both spans; taken out first, p_mm log t leaves no rounding.
-        slow = query - along * (along @ query)
+        # Taken out first, p_mm log t leaves no rounding.
+        slow = query - self.along * (self.along @ query)
         part = self.by_any @ slow - self.by_active @ slow
         return jnp.where(self.path_dim > 0, part, 0.0)
 
 
-def _spans(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> _Spans:
+def _path_part(spans: Spans, flow: Any) -> Float[Array, " dim"]:
+    return spans.path_part(flow.query)
+
+
+def spans_of(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> Spans:
+    """Compute the spans of all pairs and of the active ones, with derivatives."""
     # In a loop the factorisation is compiled once: each is a fifth of what a TPU's
     # compiler does for a trial. Two batched ones must not be side by side: in jaxlib's
     # pool of two threads they can wait for each other for ever. The margin's comes
@@ -267,12 +279,14 @@ def _spans(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> _Sp
     any_rows = pairs.centred(embeddings, pairs.held & (margin.iterations >= 0))
     tied_rows = pairs.centred(embeddings, margin.active)
     rows = jax.lax.stop_gradient(jnp.stack([any_rows, tied_rows]))
+    tiny = jnp.finfo(rows.dtype).tiny
     spans = jax.lax.map(span, rows)
     any_pair, active = (jax.tree.map(lambda x, i=i: x[i], spans) for i in range(2))
-    return _Spans(
+    return Spans(
         by_any=projector(any_rows, any_pair),
         by_active=projector(tied_rows, active),
         active=active,
+        along=margin.direction / jnp.maximum(margin.norm, tiny),
         path_dim=any_pair.rank - active.rank,
     )
 
@@ -353,7 +367,7 @@ def _with_derivatives(
     embeddings: Float[Array, "vocabulary dim"],
     in_phi: PairStrength,
     margin: MaxMargin,
-    spans: _Spans,
+    spans: Spans,
     offset: Float[Array, " dim"],
     fixed: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.adjoint import in_both_modes
+from jaxselect.flow.adjoint import Doubt, in_both_modes
+from jaxselect.flow.control import FlowSettings
 
 
 class Fall(eqx.Module):
@@ -85,3 +86,29 @@ def test_what_is_known_is_not_integrated_again():
 def test_a_second_derivative_is_refused():
     with pytest.raises(RuntimeError, match="differentiated twice"):
         jax.eval_shape(jax.grad(jax.grad(end)), RATES[0])
+
+
+@in_both_modes
+def coarse(inputs, settings, adjoint):
+    """y = start e^−rate, but for the tolerance."""
+    rate, start = inputs
+    return Fall(end=start * jnp.exp(-rate) * (1 + settings.atol * rate), steps=rate)
+
+
+@pytest.mark.parametrize(
+    ("atol", "needed", "known"), [(1e-5, 1, 1), (1e-2, 1, 0), (1e-2, 0, 1)]
+)
+def test_a_derivative_that_depends_on_the_tolerance_is_no_number(atol, needed, known):
+    """In either mode; where that is in no doubt, it is given."""
+    part = jax.tree_util.Partial(lambda found: found.end)
+    doubt = Doubt(jnp.array(needed, bool), part)
+
+    def made(rate):
+        inputs = rate, jnp.array(2.0)
+        return jnp.stack([coarse(inputs, FlowSettings(atol=atol), doubt=doubt).end])
+
+    _, forward, reverse = jax.jit(both_modes(made))(RATES[0])
+    slope = -2 * np.exp(-RATES[0])
+    wanted = slope if known else np.nan
+    for found in (forward, reverse):
+        np.testing.assert_allclose(found, [[wanted]], rtol=2 * atol)
