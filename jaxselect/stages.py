@@ -39,6 +39,7 @@ from .margin.certificate import (
     predict_end,
     selection,
 )
+from .margin.derivatives import differentiable
 from .margin.descent import arrived
 from .margin.limit import Limit, LimitStatus
 from .margin.max_margin import MaxMargin, MaxMarginStatus
@@ -618,10 +619,17 @@ def solve(
 
     Alone it compiles itself, and keeps its programs in `~/.cache/jaxselect` for the
     next process (the environment variable `JAXSELECT_CACHE` names another folder, or is
-    `off`), and sets `OPENBLAS_NUM_THREADS` to one if it is not set; under `jit`, `vmap`
-    and `grad` it is a function as any other.
+    `off`), and sets `OPENBLAS_NUM_THREADS` to one if it is not set; under `jit` and
+    `vmap` it is a function as any other.
 
-    Source: mathematics, sections 3 and 8.
+    It is differentiable once, in both modes: `trained`, `weights`, `direction`,
+    `margin` (direction, norm) and `limit` (growth, offset, error constant, history).
+    Other numbers, which bound errors, have derivatives of zero. NaN are derivatives of
+    p_mm and ρ where the end is not certified or ties are contracted, those of what is
+    trained where the flow took several stages or broke off, and of the part of ρ that
+    the path decides where it is not known to 1e-3.
+
+    Source: mathematics, sections 3, 3f and 8.
 
     Args:
         problem: for example of `attention`, `cross_attention`, `key_query` or
@@ -637,7 +645,8 @@ def solve(
 
     Raises:
         BadInput: what is no problem, a start that does not fit it, or a norm that is no
-            number above 0.
+            number above 0; outside of `jit`, an end that has no derivative at all, if
+            one is asked for.
 
     Example:
         >>> from jaxselect import key_query
@@ -652,12 +661,25 @@ def solve(
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     norm = jnp.asarray(until_norm, problem.start.dtype)
+    if stepper is not None:
+        settings = dataclasses.replace(settings, stepper=stepper)
+    by_size = stepper is None
+    fixed = jax.lax.stop_gradient((problem, norm))
+    found = _to_the_end(*fixed, settings, by_size=by_size)
+    if is_traced((problem, norm)):
+        return _differentiable(problem, norm, found, settings)
+    return found
+
+
+def _to_the_end(
+    problem: Problem, norm: Array, settings: FlowSettings, *, by_size: bool
+) -> Solved:
+    """Solve a problem, without derivatives, by a stepper that suits its size."""
     traced = is_traced((problem, norm))
-    large = not traced and problem.offsets.size >= _LARGE
-    if stepper is not None or large:
-        settings = dataclasses.replace(settings, stepper=stepper or "bdf")
-    if large:
+    if not traced and problem.offsets.size >= _LARGE:
         problem = stratified(problem)
+        if by_size:
+            settings = dataclasses.replace(settings, stepper="bdf")
     solve_from = partial(_solve, problem, norm, settings=settings)
     if traced:
         return solve_from(None, stages=STAGES)
@@ -668,6 +690,30 @@ def solve(
     last = solve_from(found.stage.point, stages=STAGES - 1)
     steps = found.flow.num_steps + last.flow.num_steps
     return eqx.tree_at(lambda solved: solved.stage.flow.num_steps, last, steps)
+
+
+def _differentiable(
+    problem: Problem, norm: Array, found: Solved, settings: FlowSettings
+) -> Solved:
+    """Attach derivatives in a problem and a norm to what was found of them."""
+    stage, certificate = found.stage, found.certificate
+    alone = ~stage.contracted
+    begun = (stage.problem.start == jax.lax.stop_gradient(problem.start)).all()
+    certified = jnp.array(CERTIFIED, certificate.status.dtype)
+    flow, end = differentiable(
+        (problem, norm),
+        (stage.flow, certificate.ending),
+        whole=alone & begun,
+        final=alone & jnp.isin(certificate.status, certified),
+        settings=settings,
+    )
+    change = flow.query - jax.lax.stop_gradient(flow.query)
+    point = dataclasses.replace(stage.point, query=stage.point.query + change)
+    return Solved(
+        problem=problem,
+        stage=dataclasses.replace(stage, flow=flow, point=point),
+        certificate=dataclasses.replace(certificate, ending=end),
+    )
 
 
 @partial(compiled_alone, static=("stages", "settings"))

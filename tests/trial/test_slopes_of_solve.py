@@ -1,0 +1,98 @@
+"""Derivatives of the end of a flow, against differences of ends.
+
+Source: mathematics, section 3f.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect import attention, solve
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus
+from jaxselect.flow.control import FlowSettings
+from jaxselect.margin.derivatives import differentiable
+from jaxselect.model.parameters import Parameters
+
+TOKENS, BAGS, WIDTH, DIM = 5, 4, 3, 3
+# Ties in the first: equal bags, half of them of the other label.
+SEEDS = np.array([0, 1, 2, 3, 4, 5, 6, 7])
+STEP = 1e-3
+# As close as the differences need it.
+CLOSE = FlowSettings(atol=1e-8)
+
+
+def drawn(move, seed):
+    """The problem of a seed, moved in E, p_0, v and its counts, and a norm."""
+    keys = jax.random.split(jax.random.key(seed), 9)
+    draw = jax.vmap(lambda key: jax.random.permutation(key, TOKENS)[:WIDTH])
+    tokens = draw(jax.random.split(keys[0], BAGS)).astype(jnp.int32)
+    tokens = jnp.where(seed == 0, tokens[:1], tokens)
+    labels = jnp.where(jnp.arange(BAGS) % 2 == 0, 1, -1).astype(jnp.int32)
+    counts, change = jax.random.uniform(keys[1], (2, BAGS, WIDTH), minval=1, maxval=3)
+    counts = jnp.where(seed == 0, 1.0, counts + 0.1 * move * change)
+    sizes = (TOKENS, DIM), (DIM,), (DIM,)
+    start, push = (
+        [jax.random.normal(key, size) for key, size in zip(some, sizes, strict=True)]
+        for some in (keys[2:5], keys[5:8])
+    )
+    there = Parameters(*(x + 0.1 * move * y for x, y in zip(start, push, strict=True)))
+    problem = attention(there, Corpus(tokens, counts, labels, TOKENS))
+    return problem, 1e3 * (1 + 0.1 * move)
+
+
+@jax.jit
+@jax.vmap
+def ends(move, seed):
+    """Margin, error constant and p of an end; both derivatives; what it is."""
+
+    def real(move):
+        problem, norm = drawn(move, seed)
+        found = solve(problem, until_norm=norm, settings=CLOSE)
+        numbers = found.margin.norm, found.limit.error_constant
+        return jnp.append(found.trained, jnp.stack(numbers)), found
+
+    numbers, push, found = jax.linearize(real, move, has_aux=True)
+    pull = jax.linear_transpose(push, move)
+    rows = jax.vmap(lambda weight: pull(weight)[0])(jnp.eye(len(numbers)))
+    return numbers, push(jnp.ones_like(move)), rows, found
+
+
+@pytest.fixture(scope="module")
+def moved():
+    """Ends at the moves 0, ±h and ±2 h."""
+    moves, seeds = np.meshgrid(STEP * np.arange(-2, 3), SEEDS, indexing="ij")
+    found = ends(moves.ravel(), seeds.ravel())
+    return jax.tree.map(lambda x: np.reshape(x, (5, len(SEEDS), *x.shape[1:])), found)
+
+
+def test_derivatives_are_those_of_differences_in_both_modes(moved):
+    numbers, forward, reverse, found = moved
+    near, far = ((numbers[2 + k] - numbers[2 - k]) / (2 * k * STEP) for k in (1, 2))
+    wanted = ((4 * near - far) / 3)[1:]
+    scale = np.maximum(np.abs(wanted), 1e-3 * np.abs(numbers[2, 1:]))
+    assert (found.limit.history_dim[2, 1:] > 0).any()
+    for slopes in (forward[2, 1:], reverse[2, 1:]):
+        assert np.isfinite(slopes).all()
+        np.testing.assert_array_less(np.abs(slopes - wanted) / scale, 1e-4)
+
+
+def test_with_ties_no_derivative_is_known(moved):
+    _, forward, reverse, found = moved
+    assert found.stage.ties.selected[2, 0].sum(axis=1).max() > 1
+    assert np.isnan(forward[2, 0]).all() and np.isnan(reverse[2, 0]).all()
+
+
+def test_outside_of_a_program_it_says_so(moved):
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, 0]), moved[-1])
+    nothing = jnp.array(False)
+
+    def end(norm):
+        found = one.flow, one.certificate.ending
+        given = one.problem, norm
+        known = {"whole": nothing, "final": nothing, "settings": CLOSE}
+        return differentiable(given, found, **known)[1].margin.norm
+
+    with pytest.raises(BadInput, match="derivative of an end without a certificate"):
+        jax.grad(end)(1e3)
