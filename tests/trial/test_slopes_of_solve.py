@@ -16,8 +16,10 @@ from jaxselect.margin.derivatives import differentiable
 from jaxselect.model.parameters import Parameters
 
 TOKENS, BAGS, WIDTH, DIM = 5, 4, 3, 3
-# Ties in the first: equal bags, half of them of the other label.
-SEEDS = np.array([0, 1, 2, 3, 4, 5, 6, 7])
+# The first has ties, the second is not certified, and the path decides a part of ρ in
+# all others but one.
+SEEDS = np.array([1, 3, 5, 6, 7, 12, 27])
+TIED, OPEN, REST = 0, 1, slice(2, None)
 STEP = 1e-3
 # As close as the differences need it.
 CLOSE = FlowSettings(atol=1e-8)
@@ -28,10 +30,9 @@ def drawn(move, seed):
     keys = jax.random.split(jax.random.key(seed), 9)
     draw = jax.vmap(lambda key: jax.random.permutation(key, TOKENS)[:WIDTH])
     tokens = draw(jax.random.split(keys[0], BAGS)).astype(jnp.int32)
-    tokens = jnp.where(seed == 0, tokens[:1], tokens)
     labels = jnp.where(jnp.arange(BAGS) % 2 == 0, 1, -1).astype(jnp.int32)
     counts, change = jax.random.uniform(keys[1], (2, BAGS, WIDTH), minval=1, maxval=3)
-    counts = jnp.where(seed == 0, 1.0, counts + 0.1 * move * change)
+    counts += 0.1 * move * change
     sizes = (TOKENS, DIM), (DIM,), (DIM,)
     start, push = (
         [jax.random.normal(key, size) for key, size in zip(some, sizes, strict=True)]
@@ -70,22 +71,24 @@ def moved():
 def test_derivatives_are_those_of_differences_in_both_modes(moved):
     numbers, forward, reverse, found = moved
     near, far = ((numbers[2 + k] - numbers[2 - k]) / (2 * k * STEP) for k in (1, 2))
-    wanted = ((4 * near - far) / 3)[1:]
-    scale = np.maximum(np.abs(wanted), 1e-3 * np.abs(numbers[2, 1:]))
-    assert (found.limit.history_dim[2, 1:] > 0).any()
-    for slopes in (forward[2, 1:], reverse[2, 1:]):
-        assert np.isfinite(slopes).all()
-        np.testing.assert_array_less(np.abs(slopes - wanted) / scale, 1e-4)
+    wanted = (4 * near - far) / 3
+    off = np.maximum(np.abs(wanted), 1e-3 * np.abs(numbers[2]))
+    off = np.abs(np.stack([forward[2], reverse[2]]) - wanted) / off
+    assert (found.limit.history_dim[2, REST] > 0).sum() == 4
+    np.testing.assert_array_less(off[:, REST], 1e-5)
+    # What is trained is known where the selection is not certified.
+    np.testing.assert_array_less(off[:, OPEN, :DIM], 1e-5)
+    assert np.isnan(off[:, OPEN, DIM:]).all()
 
 
 def test_with_ties_no_derivative_is_known(moved):
     _, forward, reverse, found = moved
-    assert found.stage.ties.selected[2, 0].sum(axis=1).max() > 1
-    assert np.isnan(forward[2, 0]).all() and np.isnan(reverse[2, 0]).all()
+    assert found.stage.ties.selected[2, TIED].sum(axis=1).max() > 1
+    assert np.isnan(forward[2, TIED]).all() and np.isnan(reverse[2, TIED]).all()
 
 
 def test_outside_of_a_program_it_says_so(moved):
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, 0]), moved[-1])
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, TIED]), moved[-1])
     nothing = jnp.array(False)
 
     def end(norm):
