@@ -6,7 +6,7 @@ equations that they solve, p has that of the flow to its known end (mathematics,
 """
 
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -67,7 +67,7 @@ def differentiable(
     return eqx.tree_at(_numbers, found, _attached(given, record, settings))
 
 
-def _numbers(found: tuple[Flow, PredictedEnd]) -> tuple[Array, ...]:
+def _numbers(found: tuple[Flow, PredictedEnd]) -> tuple[Any, ...]:
     """All that has a derivative."""
     flow, end = found
     late = end.late
@@ -85,7 +85,7 @@ def _attached(
 
 @_attached.def_jvp
 def _attached_jvp(
-    primals: tuple[_Given, _Found, FlowSettings], tangents: tuple[PyTree, ...]
+    primals: tuple, tangents: tuple
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     (given, found, settings), (changes, *_) = primals, tangents
     if not is_traced(found) and not bool(found.whole | found.final):

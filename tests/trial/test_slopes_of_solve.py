@@ -65,7 +65,8 @@ def moved():
     """Ends at the moves 0, ±h and ±2 h."""
     moves, seeds = np.meshgrid(STEP * np.arange(-2, 3), SEEDS, indexing="ij")
     found = ends(moves.ravel(), seeds.ravel())
-    return jax.tree.map(lambda x: np.reshape(x, (5, len(SEEDS), *x.shape[1:])), found)
+    apart = lambda leaf: np.asarray(leaf).reshape(5, len(SEEDS), *leaf.shape[1:])  # noqa: E731
+    return jax.tree.map(apart, found)
 
 
 def test_derivatives_are_those_of_differences_in_both_modes(moved):
