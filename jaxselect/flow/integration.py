@@ -173,7 +173,7 @@ def integrate(
     log_time, state = solution.ts[0], solution.ys[0]
     _, _, last, shift = solution.solver_state
     if adjoint is not None:
-        state = state - shift * _slope(field(log_time, state, problem))
+        state = state - shift * _slope(last)
     if known is None:
         end = End(log_time, solution.event_mask)
         passage = time_of_event(problem, events, end, last)
@@ -385,7 +385,7 @@ class Recorder(dfx.AbstractAdaptiveSolver):
         last = DenseOutput(t0=t0, t1=t1, **dense)
         path = jnp.where(here[:, None], jax.vmap(last.evaluate)(times), path)
         if self.pace is not None:
-            slope = _slope(terms.vf(t1, y1, args))
+            slope = _slope(last)
             # Zero, with the derivative of a time.
             off = slope @ (y1 - lax.stop_gradient(y1))
             onward = -off / (self.pace**2 + slope @ slope)
@@ -398,9 +398,14 @@ _Record: TypeAlias = tuple[
 ]
 
 
-def _slope(field: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """dy/ds, without a derivative; zero where a refused step went too far."""
-    return lax.stop_gradient(jnp.where(jnp.isfinite(field).all(), field, 0.0))
+def _slope(step: DenseOutput) -> Float[Array, " dim"]:
+    """dy/ds at the end of a step; zero where a refused one went too far.
+
+    It is that of the interpolant: the field itself would multiply the error of y by e^s
+    where gradients cancel.
+    """
+    slope = lax.stop_gradient(step.slope)
+    return jnp.where(jnp.isfinite(slope).all(), slope, 0.0)
 
 
 def record(
