@@ -282,7 +282,7 @@ class Rates(eqx.Module):
     """How fast one problem converges.
 
     Derivatives that go through the path are those of times of events and, where
-    `history_dim` is positive, of late rates. Measured, they are accurate to 1e-4. In
+    `history_dim` is positive, of late rates. Measured, they are accurate to 1e-3. In
     the second case they are computed at two tolerances, and NaN where that leaves more
     than 1e-3 unknown.
 
