@@ -1,7 +1,8 @@
 """How softmax attention with trained embeddings selects the important tokens.
 
 The names that most programs need are here; `data`, `model`, `flow`, `margin` and
-`sweep` hold the rest, and `sparse` is imported by those who use it. Importing the package changes no global JAX setting; entry points choose precision.
+`sweep` hold the rest, and `sparse` is imported by those who use it. Importing the
+package changes no global JAX setting; entry points choose precision.
 """
 
 from .checks import BadInput

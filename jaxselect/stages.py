@@ -709,7 +709,8 @@ def _differentiable(
     )
     change = flow.query - jax.lax.stop_gradient(flow.query)
     point = dataclasses.replace(stage.point, query=stage.point.query + change)
-    return Solved(
+    return dataclasses.replace(
+        found,
         problem=problem,
         stage=dataclasses.replace(stage, flow=flow, point=point),
         certificate=dataclasses.replace(certificate, ending=end),

@@ -28,7 +28,7 @@ def dissipates(
     end: Float[Array, " dim"],
     log_times: tuple[Float[Scalar, ""] | float, Float[Scalar, ""] | float],
     num_steps: Int[Scalar, ""] | int,
-    atol: float,
+    atol: Float[Scalar, ""] | float,
 ) -> Bool[Scalar, ""]:
     """Whether p can have flowed to its end: false where it surely cannot.
 
