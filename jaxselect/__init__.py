@@ -31,8 +31,8 @@ from .margin.max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .model.parameters import Parameters, gaussian, gaussian_reduced
 from .model.selection import (
     competing_pairs,
+    coverage,
     importance,
-    important_selected,
     selected_tokens,
 )
 from .model.step import embedding_step, embedding_steps
@@ -78,6 +78,7 @@ __all__ = [
     "certify_at",
     "cls_flow",
     "competing_pairs",
+    "coverage",
     "cross_attention",
     "embedding_step",
     "embedding_steps",
@@ -89,7 +90,6 @@ __all__ = [
     "gaussian",
     "gaussian_reduced",
     "importance",
-    "important_selected",
     "independent_tokens",
     "keep_compiled_programs",
     "key_query",

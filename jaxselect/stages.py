@@ -401,14 +401,10 @@ def certify_stage(
     late = dataclasses.replace(
         late, offset=late.offset + ties.point, error_constant=constant
     )
-    of_labels = {}
-    if problem.corpus.classes is None:
-        of_labels = {"positive": covered[0], "negative": covered[1]}
     return dataclasses.replace(
         found,
         ending=dataclasses.replace(end, selected=selected, late=late),
         coverage=covered,
-        **of_labels,
     )
 
 

@@ -283,6 +283,7 @@ def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> T
     # overflows nothing is known.
     known = (margin.norm > 0) & jnp.isfinite(margin.norm)
     known = jnp.where(known, 1.0, jnp.nan).astype(dtype)
+    of_signs = found.coverage if corpus.classes is None else (unknown, unknown)
     path_errors = jax.vmap(direction_error, (0, None))(
         flow.path_query, margin.direction
     )
@@ -292,8 +293,8 @@ def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> T
         alignment_error=unknown,
         alignment=unknown,
         important_selected=mean_coverage(found.coverage, corpus),
-        positive_selected=found.positive,
-        negative_selected=found.negative,
+        positive_selected=of_signs[0],
+        negative_selected=of_signs[1],
         cls_norm=jnp.linalg.norm(query),
         log_time=flow.log_time,
         direction_error=direction_error(query, margin.direction) * known,

@@ -249,7 +249,7 @@ CALLS = {
         DRAWN | {"irrelevant_share": SHARE, "weakest": SHARE},
     ),
     jaxselect.importance: ({"corpus": BAGS}, {"corpus": RECORD}),
-    jaxselect.important_selected: (
+    jaxselect.coverage: (
         {"selected": BAGS.present, "corpus": BAGS},
         {"selected": [*RECORD, B > 0], "corpus": RECORD},
     ),

@@ -175,10 +175,8 @@ class Certificate(eqx.Module):
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
         perturbation_bound: bound B on the change of a score, from this p on, by all
             that may still come: inactive pairs, omitted terms, ties, steps.
-        positive: share of the sequences with label +1 whose important tokens are all
-            selected; NaN if none has an important token, or if labels are classes.
-        negative: that share for label −1.
-        coverage: that share for each class; for labels ±1 in the order +1, −1.
+        coverage: of each class, the share of the sequences whose important tokens are
+            all selected; NaN if none has one. Labels ±1 are in the order +1, −1.
         status: a `TrialStatus`.
         reason: the `Reason` why no convergence to a late flow is certified.
     """
@@ -186,8 +184,6 @@ class Certificate(eqx.Module):
     ending: PredictedEnd
     late_flow_residual: Float[Scalar, ""]
     perturbation_bound: Float[Scalar, ""]
-    positive: Float[Scalar, ""]
-    negative: Float[Scalar, ""]
     coverage: Float[Array, " classes"]
     status: Int[Scalar, ""]
     reason: Int[Scalar, ""]
@@ -341,12 +337,8 @@ def certificate_of(
     selected = jnp.where(nothing, corpus.present, end.selected)
     end = dataclasses.replace(end, selected=selected)
     covered = covered_by(problem, selected)
-    if corpus.classes is None:
-        positive, negative = worst = (covered[0], covered[1])
-    else:
-        # No class alone has a status: the worst decides.
-        positive = negative = jnp.full_like(covered[0], jnp.nan)
-        worst = jnp.nanmin(covered), jnp.nanmin(covered)
+    # No class but a sign has a status of its own: the worst decides.
+    worst = covered if corpus.classes is None else jnp.nanmin(covered, keepdims=True)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
     come = perturbations(problem, end, *here, tolerance, ties=ties, step_size=step_size)
@@ -366,8 +358,7 @@ def certificate_of(
         reason=reason,
         flow_status=flow.status,
         margin_status=end.margin.status,
-        positive=worst[0],
-        negative=worst[1],
+        coverage=worst,
         tied=tied,
     )
     sound = jnp.all(jnp.array([*usable(problem).values()]))
@@ -381,8 +372,6 @@ def certificate_of(
         ending=end,
         late_flow_residual=residual,
         perturbation_bound=bound,
-        positive=positive,
-        negative=negative,
         coverage=covered,
         status=status,
         reason=reason,
@@ -441,12 +430,11 @@ def classify_end(
     reason: Int[Scalar, ""],
     flow_status: Int[Scalar, ""],
     margin_status: Int[Scalar, ""],
-    positive: Float[Scalar, ""],
-    negative: Float[Scalar, ""],
+    coverage: Float[Array, " classes"],
     tied: Bool[Scalar, ""] | bool = False,
 ) -> Int[Scalar, ""]:
     """Return the `TrialStatus` of an end: words for what is certified, or is not."""
-    outcome = _outcome(positive, negative)
+    outcome = _outcome(coverage[0], coverage[-1])
     status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)

@@ -383,6 +383,9 @@ def coverage(
     Returns:
         One share per class, of labels ±1 for +1 and −1.
 
+    Raises:
+        BadInput: `selected` is no mask of the corpus's entries.
+
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences(
@@ -392,6 +395,7 @@ def coverage(
         >>> coverage(chosen, bags).tolist()
         [1.0, 0.0, 0.0]
     """
+    check_selected(selected, corpus)
     important = important_tokens(corpus)[corpus.tokens] & corpus.present
     holds = important.any(axis=1)
     kept = holds & ~(important & ~selected).any(axis=1)
@@ -407,35 +411,6 @@ def coverage(
 
     labels = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
     return jnp.stack([share(label) for label in labels])
-
-
-def important_selected(
-    selected: Bool[Array, "sequences width"], corpus: Corpus
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Compute the share of sequences whose important tokens are all selected, by label.
-
-    Sequences count as in `coverage`.
-
-    Source: mathematics, section 1c.
-
-    Args:
-        selected: result of `selected_tokens`.
-        corpus: n bags with labels ±1.
-
-    Returns:
-        The shares for label +1 and for label −1; NaN if no sequence with that label has
-        an important token.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
-        >>> chosen = selected_tokens(jnp.array([3.0, 2.0, 1.0]), bags)
-        >>> [share.item() for share in important_selected(chosen, bags)]
-        [1.0, 0.0]
-    """
-    check_selected(selected, corpus)
-    positive, negative = coverage(selected, corpus)
-    return positive, negative
 
 
 def mean_coverage(

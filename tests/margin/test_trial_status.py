@@ -36,8 +36,7 @@ class Found:
     late_flow_residual: float = 0.0
     perturbation_bound: float = 0.0
     history_change: float = 0.0
-    positive: float = 1.0
-    negative: float = 1.0
+    coverage: tuple[float, ...] = (1.0, 1.0)
     largest_score: float = 0.0
     tied: bool = False
     displacement: float = 0.0
@@ -49,7 +48,7 @@ class Found:
             name: jnp.asarray(value, jnp.int32 if name.endswith("status") else dtype)
             for name, value in given.items()
         }
-        shares = {name: given.pop(name) for name in ("positive", "negative", "tied")}
+        shares = {name: given.pop(name) for name in ("coverage", "tied")}
         shares["tied"] = shares["tied"] > 0
         reason = reason_against(**given)
         flow, margin, *_ = given.values()
@@ -83,9 +82,9 @@ SHARES = {
 @pytest.mark.parametrize("case", SHARES)
 def test_shares_decide_what_a_converged_trial_is(case):
     """And exchanging the classes exchanges the captures."""
-    found = CONVERGED.status(positive=case[0], negative=case[1]).name
+    found = CONVERGED.status(coverage=case).name
     assert found == SHARES[case]
-    found = CONVERGED.status(positive=case[1], negative=case[0]).name
+    found = CONVERGED.status(coverage=case[::-1]).name
     assert found == SHARES[case].replace("CAPTURED_POSITIVE", "CAPTURED_NEGATIVE")
 
 

@@ -25,8 +25,8 @@ from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import (
     competing_pairs,
+    coverage,
     importance,
-    important_selected,
     important_tokens,
     mean_coverage,
     posterior_difference,
@@ -111,9 +111,7 @@ def statistics(corpus):
         "pairs": competing_pairs(selected, corpus),
         "components": components(corpus),
         "strength": strength.factor * jnp.exp(strength.log_scale),
-        "covered": jnp.nan_to_num(
-            jnp.stack(important_selected(selected, corpus)), nan=7.0
-        ),
+        "covered": jnp.nan_to_num(coverage(selected, corpus), nan=7.0),
     }
 
 
@@ -180,7 +178,7 @@ def test_shares_are_of_weights():
     """With label +1 the sequence of weight 3 keeps its token, that of 1 does not."""
     weighed = bags([[0, 3], [1, 3], [2, 3]], [1, 1, -1], [3, 1, 1])
     chosen = jnp.array([[True, False], [False, True], [True, False]])
-    assert_close(jnp.stack(important_selected(chosen, weighed)), np.array([0.75, 1.0]))
+    assert_close(coverage(chosen, weighed), np.array([0.75, 1.0]))
     # Over all: (3 + 1) of 5.
     assert_close(mean_coverage(jnp.array([0.75, 1.0]), weighed), np.array(0.8))
     assert_close(mean_coverage(jnp.array([0.75, np.nan]), weighed), np.array(0.75))
@@ -195,7 +193,7 @@ def test_a_class_that_keeps_all_its_tokens_has_the_share_one():
     @jax.vmap
     def shares(key):
         weights = jax.nn.softmax(jax.random.normal(key, (24,)))
-        return jnp.stack(important_selected(chosen, replace(plain, weights=weights)))
+        return coverage(chosen, replace(plain, weights=weights))
 
     assert (shares(jax.random.split(jax.random.key(0), 64)) == 1).all()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.selection import (
     competing_pairs,
-    important_selected,
+    coverage,
     important_tokens,
     selected_tokens,
 )
@@ -24,7 +24,7 @@ SEQUENCES = st.lists(
     max_size=4,
 ).map(lambda drawn: [*drawn, [0, 1, 2, 3, 4]])
 SELECTED, COMPETING = jax.jit(selected_tokens), jax.jit(competing_pairs)
-SHARES = jax.jit(important_selected)
+SHARES = jax.jit(coverage)
 SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
 
 

@@ -97,7 +97,7 @@ def test_a_line_along_v_misses_the_frequent_token_for_ever(half):
 def test_a_class_is_captured_for_ever_from_the_gaussian_start_at_infinite_d(step_size):
     status, found = certified(infinite(COPIES, step_size), COPIES)
     if step_size == 633.0:
-        assert status == TrialStatus.CAPTURED_POSITIVE and found.negative == 0
+        assert status == TrialStatus.CAPTURED_POSITIVE and found.coverage[1] == 0
     else:
         assert status == TrialStatus.SELECTED_ALL
 

@@ -113,7 +113,6 @@ def test_a_run_ends_on_the_line_of_the_literal_model(made):
     if made is three_classes:
         assert late.history_dim == 0 and right == 1.0
         assert found.coverage.tolist() == [1.0, 1.0, 1.0]
-        assert np.isnan(found.positive) and np.isnan(found.negative)
     name = corpus.loss.name
     there = follow(*map(np.asarray, start), corpus, until=LATE, name=name)
     np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
