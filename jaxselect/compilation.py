@@ -142,7 +142,7 @@ def compile_options() -> dict[str, Any]:
         >>> jax.jit(lambda x: 2 * x, compiler_options=compile_options())(3.0).item()
         6.0
     """
-    return _known_among(options_of(jax.default_backend()))
+    return _known_among(COMPILE_OPTIONS.get(jax.default_backend(), {}))
 
 
 @functools.cache
@@ -161,25 +161,9 @@ def fast_compile_options() -> dict[str, Any]:
         >>> double(3.0).item()
         6.0
     """
-    return _known_among(options_of(jax.default_backend(), fast=True))
-
-
-def options_of(kind: str, *, fast: bool = False) -> dict[str, Any]:
-    """XLA's options for a kind of device, which need not be present.
-
-    Args:
-        kind: `cpu`, `gpu` or `tpu`.
-        fast: those of `fast_compile_options`, else of `compile_options`.
-
-    Returns:
-        Values by name; another version of XLA may not know them.
-
-    Example:
-        >>> options_of("cpu")
-        {}
-    """
-    fast_ones = FAST_COMPILE_OPTIONS.get(kind, {}) if fast else {}
-    return COMPILE_OPTIONS.get(kind, {}) | fast_ones
+    kind = jax.default_backend()
+    fast = FAST_COMPILE_OPTIONS.get(kind, {})
+    return _known_among(COMPILE_OPTIONS.get(kind, {}) | fast)
 
 
 def _known_among(options: dict[str, Any]) -> dict[str, Any]:
