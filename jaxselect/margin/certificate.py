@@ -306,8 +306,8 @@ def certify(
         >>> late = found.ending.late
         >>> late.growth.round(3).tolist(), bool(found.perturbation_bound < 1e-3)
         ([0.333, 0.333, -0.667], True)
-        >>> later = jax.jit(finish)(flow, late, 1e6)
-        >>> round(jnp.linalg.norm(later.query).item(), 3)
+        >>> later = late.query_at(late.log_time_at(1e6))
+        >>> round(jnp.linalg.norm(later).item(), 3)
         1000000.0
     """
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
@@ -648,24 +648,6 @@ def _gross_forces(
     omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
     bent = response(spread, corpus.loss, margin)
     return _GrossForces(force, bent, omitted)
-
-
-def finish(flow: Flow, late: Limit, until_norm: Float[Scalar, ""] | float) -> Flow:
-    """Continue a flow to a larger norm along its predicted late form.
-
-    Source: mathematics, sections 3b and 3e.
-
-    Args:
-        flow: integrated until its selection was final.
-        late: the prediction of this flow's own end; to be trusted where it is
-            PREDICTED and the flow is on it, which `certify` measures.
-        until_norm: ‖p‖ to carry on to.
-
-    Returns:
-        The flow, ended at that norm by p_mm log t + ρ without further steps.
-    """
-    log_time = late.log_time_at(until_norm)
-    return dataclasses.replace(flow, query=late.query_at(log_time), log_time=log_time)
 
 
 def explain(

@@ -14,7 +14,6 @@ import pytest
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, cls_flow
-from jaxselect.margin.certificate import finish
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.margin.max_margin import max_margin
@@ -225,7 +224,8 @@ def test_finishing_by_prediction_is_the_full_integration():
     start, corpus, flow, selected, margin = late_problem(50.0)
     near = flow.path_query[0]
     late = limit(start, corpus, selected, margin, near)
-    far = jax.jit(finish)(flow, late, 1e6)
-    np.testing.assert_allclose(far.log_time, flow.log_time, rtol=1e-8)
-    np.testing.assert_allclose(np.linalg.norm(far.query), 1e6, rtol=1e-12)
-    np.testing.assert_allclose(far.query, flow.query, atol=1e-3)
+    log_time = late.log_time_at(1e6)
+    query = late.query_at(log_time)
+    np.testing.assert_allclose(log_time, flow.log_time, rtol=1e-8)
+    np.testing.assert_allclose(np.linalg.norm(query), 1e6, rtol=1e-12)
+    np.testing.assert_allclose(query, flow.query, atol=1e-3)
