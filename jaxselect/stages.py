@@ -737,13 +737,12 @@ def _judged(
     by_risk = risk_status(best, end.selected, end.margin) == RiskStatus.CERTIFIED
     named = found.coverage
     if problem.corpus.classes is not None:
-        named = jnp.stack([jnp.nanmin(named)] * 2)
+        named = jnp.nanmin(named, keepdims=True)
     status = classify_end(
         reason=jnp.asarray(Reason.NONE, jnp.int32),
         flow_status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
         margin_status=end.margin.status,
-        positive=named[0],
-        negative=named[1],
+        coverage=named,
     )
     proof = jnp.where(by_risk, Proof.RISK, Proof.NONE)
     return Solved(
