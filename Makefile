@@ -100,8 +100,7 @@ colab: $(VENV)/.python ## a notebook for Colab that carries the project, in buil
 tutorial: $(VENV)/.ready-jupyter ## the tutorial, in JupyterLab
 	$(RUN) -m jupyterlab experiments/tutorial.ipynb
 
-docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html (4 minutes: it runs the tutorial)
-	@echo "running the tutorial and building the site: about 4 minutes"
+docs: $(VENV)/.ready-docs ## the site of documents, build/site/index.html
 	$(RUN) -m mkdocs build --strict --quiet --config-file .mkdocs.yml
 
 lint: $(LINT) ## style, format and types

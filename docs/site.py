@@ -7,12 +7,10 @@ import ast
 import re
 from pathlib import Path
 
-import nbformat
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
         path = ROOT / source
         if page == "tutorial.md":
-            text, pictures = executed(path)
+            text, pictures = rendered(path)
             add(page, text)
             for name, content in pictures.items():
                 add(name, content)
@@ -151,13 +149,9 @@ def linked(text: str) -> str:
     return text
 
 
-def executed(path: Path) -> tuple[str, dict[str, bytes]]:
-    """A notebook with its outputs as a page, and its pictures."""
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
-        notebook, timeout=900, resources={"metadata": {"path": str(ROOT)}}
-    ).execute()
-    text, resources = MarkdownExporter().from_notebook_node(notebook)
+def rendered(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook with its committed outputs as a page, and its pictures."""
+    text, resources = MarkdownExporter().from_filename(path)
     return text, resources["outputs"]
 
 

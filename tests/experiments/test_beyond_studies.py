@@ -1,7 +1,6 @@
-"""The studies beyond the paper at smoke size, and the tutorial, cell by cell."""
+"""The studies beyond the paper at smoke size."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -39,7 +38,6 @@ STUDIES = {
     "selection": selection,
     "step_size": step_size,
 }
-TUTORIAL = Path(selection.__file__).parents[1] / "tutorial.ipynb"
 
 
 @pytest.fixture(scope="module", params=STUDIES)
@@ -179,10 +177,3 @@ def test_a_draw_fulfils_assumption_one_and_is_a_function_of_its_seed():
         rows = np.asarray(problem.draw(3, dim)[0].embeddings)
         away = np.abs(rows @ rows.T - np.eye(len(rows))).max()
         assert 0.5 < away * dim**0.5 < 8
-
-
-@pytest.mark.slow
-def test_the_tutorial_runs():
-    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
-    notebook = nbformat.read(TUTORIAL, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()

@@ -1,8 +1,9 @@
-"""The Colab notebook: what it installs where, and that it goes on after a kill."""
+"""The tutorial, run again; the Colab notebook: what it installs, and after a kill."""
 
 import contextlib
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -298,6 +299,31 @@ def test_from_an_empty_runtime_and_on_after_a_kill(tmp_path, runtime, carrying):
     assert shown(notebook).count("text/html") == 1
     assert "24 runs" in (results / "report.html").read_text()
     assert_versions(place, JAX)
+
+
+NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+
+
+def printed(notebook):
+    """What each cell prints: its words, and its numbers."""
+    for cell in notebook.cells:
+        outputs = cell.get("outputs", [])
+        text = "".join(one.text for one in outputs if one.get("name") == "stdout")
+        numbers = [float(one.replace(",", "")) for one in NUMBER.findall(text)]
+        yield NUMBER.sub("#", text), numbers
+
+
+@pytest.mark.slow
+def test_the_tutorial_prints_again_what_it_shows():
+    """The committed outputs: the same words, and numbers to a thousandth."""
+    path = ROOT / "experiments" / "tutorial.ipynb"
+    committed, again = nbformat.read(path, 4), nbformat.read(path, 4)
+    assert shown(committed).count("image/png") == 1
+    NotebookClient(again, timeout=600, kernel_name="python3").execute()
+    cells = zip(printed(committed), printed(again), strict=True)
+    for (words, numbers), (same, others) in cells:
+        assert words == same
+        assert others == pytest.approx(numbers, rel=1e-3, abs=1e-6)
 
 
 def hosted():
