@@ -30,18 +30,29 @@ LABELS = {
     "important_selected": "share of sequences that end on important tokens",
     "positive_selected": "the same, of positive sequences",
     "negative_selected": "the same, of negative sequences",
+    "tied_share": "share of sequences whose tokens keep finite odds",
+    "unselected_effect": "max |f − its limit for the selected tokens alone|",
     "cls_norm": "‖p‖",
     "log_time": "log(1 + t)",
     "direction_error": "‖p/‖p‖ − p_mm/‖p_mm‖‖",
     "error_constant": "predicted limit of direction error · ‖p‖",
+    "late_flow_residual": "largest difference of a margin from the late flow",
+    "perturbation_bound": "bound on the change of a score from here on",
+    "history_change": "last change of the part of ρ that the path decides",
+    "history_dim": "dimension of the part of ρ that the path decides",
     "max_margin_norm": "‖p_mm‖",
     "duality_gap": "relative duality gap of p_mm",
     "num_steps": "steps of the integration",
+    "point": "number of the point along the path",
     "path_log_times": "log(1 + t) along the path",
     "path_norms": "‖p‖ along the path",
     "path_errors": "direction error along the path",
+    "file": "chunk that the run was stored in",
 }
-"""Attribute `long_name`, which xarray writes beside an axis of a plot."""
+"""Attribute `long_name`, which xarray writes beside an axis of a plot; that of an axis
+of the family is its name."""
+SCORES = ("late_flow_residual", "perturbation_bound", "history_change")
+"""Variables whose `units` are those of attention scores; all others are numbers."""
 
 
 def load(folder: str | Path) -> "xarray.Dataset":
@@ -55,8 +66,9 @@ def load(folder: str | Path) -> "xarray.Dataset":
         η₀, seed and every other axis with more than one value; an axis with one value
         is a scalar coordinate. `status` is a number, `outcome` its name in words
         ("selected all"), which `help(TrialStatus)` explains, and `certified` whether it
-        is certified. The attribute `long_name` describes a variable. If a run is
-        missing, its numbers are NaN and its outcome is empty.
+        is certified. The attributes `long_name` and `units` describe a variable, `1`
+        for a plain number. If a run is missing, its numbers are NaN and its outcome is
+        empty.
 
     Raises:
         BadInput: the folder holds no results, or damaged ones.
@@ -87,7 +99,11 @@ def load(folder: str | Path) -> "xarray.Dataset":
         axis for axis, size in found.sizes.items() if size == 1 and axis not in KEPT
     ]
     found = found.squeeze([axis for axis in single if axis in found.coords])
-    for name, label in LABELS.items():
-        if name in found.variables:
-            found[name].attrs["long_name"] = label
+    found = found.assign_coords(
+        {name: range(size) for name, size in found.sizes.items() if name == "point"}
+    )
+    for name in found.variables:
+        about = found[name].attrs
+        about["long_name"] = LABELS.get(str(name), str(name))
+        about["units"] = "score" if name in SCORES else "1"
     return found

@@ -36,7 +36,11 @@ except ImportError:  # JAX before 0.8
 
 from ..checks import BadInput, of_kind, whole
 from ..checks import folder as check_folder
-from ..compilation import factorise_on_one_thread, keep_compiled_programs
+from ..compilation import (
+    announced,
+    factorise_on_one_thread,
+    keep_compiled_programs,
+)
 from ..files import writing
 from .batch_size import chunk_layout, compile_options_for
 from .description import description
@@ -138,7 +142,8 @@ def run_grid(
     Each chunk of runs is one file, written whole or not at all. After Ctrl-C, a kill or
     a power cut the same call continues from the last chunk. One program is compiled for
     each combination of whole numbers on the grid's axes, which takes about half a
-    minute; `keep_compiled_programs` keeps it for the next process. The folder has the
+    minute; `keep_compiled_programs` keeps it for the next process. A call of more than
+    five seconds says so on the error stream, once. The folder has the
     format of `python -m experiments.sweep --out`, so figures and the report can read
     it.
 
@@ -182,11 +187,13 @@ def run_grid(
     with writing(job.folder):
         pending = job.begin(kind)
         lanes = [len(chunk.lanes) for chunk in plan(grid, chunk_size)]
-        there = grid.size - sum(lanes[index] for index in pending)
-        for done in local(job, pending, threading.Event(), kind, workers):
-            there += done["lanes"]
-            if progress is not None:
-                progress(there, grid.size)
+        left = sum(lanes[index] for index in pending)
+        there = grid.size - left
+        with announced(f"{left} runs to do; each shape compiles first: half a minute"):
+            for done in local(job, pending, threading.Event(), kind, workers):
+                there += done["lanes"]
+                if progress is not None:
+                    progress(there, grid.size)
     return load(job.folder)
 
 

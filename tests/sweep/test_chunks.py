@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -168,8 +169,10 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
+def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path, capsys):
     """The same call again: nothing that is there is run, and all of it is opened."""
+    at_once = partial(launch.announced, after=0.0)
+    monkeypatch.setattr(launch, "announced", at_once)
     found = SimpleNamespace(status=np.int32(0), next=np.int32(Next.NOTHING))
     monkeypatch.setattr(launch.Job, "program", lambda *asked: lambda *values: found)
     seen = []
@@ -183,6 +186,7 @@ def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path):
         launch.run_grid(grid, tmp_path, progress=stop)
     runs = launch.run_grid(grid, tmp_path, progress=lambda *now: seen.append(now))
     assert seen == [(8, 20), (16, 20), (20, 20)]
+    assert "12 runs to do" in capsys.readouterr().err
     assert runs.sizes["seed"] == 20 and runs.certified.all()
     with pytest.raises(BadInput, match="results of other settings"):
         launch.run_grid(SEVEN, tmp_path)

@@ -8,7 +8,10 @@ import pytest
 
 from jaxselect.checks import BadInput
 from jaxselect.sweep import store
-from jaxselect.sweep.labels import load
+from jaxselect.sweep.grid import NUMBERS
+from jaxselect.sweep.labels import LABELS, SCORES, load
+from jaxselect.sweep.run import ONWARD
+from jaxselect.trial import Trial
 
 pytestmark = pytest.mark.bounds
 
@@ -179,17 +182,26 @@ def test_a_person_opens_few_axes_with_names_and_labels(tmp_path):
     axes |= {"seed": [7]}
     store.prepare(tmp_path, {"axes": axes, "statuses": {"AT_REST": 0, "LOST": 3}})
     fields = [("lane", int), ("status", int), ("cls_norm", float)]
-    store.write_chunk(tmp_path, 0, np.array([(1, 3, 2.5)], fields))
+    fields += [("path_norms", float, 2)]
+    store.write_chunk(tmp_path, 0, np.array([(1, 3, 2.5, (1.0, 2.0))], fields))
     found = load(tmp_path)
     assert found.status.dims == ("purity", "dim", "step_size", "seed")
     assert found.length.item() == 4
     assert found.outcome.values.ravel().tolist() == ["", "lost"]
     assert not found.certified.any()
-    assert found.cls_norm.attrs["long_name"] == "‖p‖"
+    assert found.cls_norm.attrs == {"long_name": "‖p‖", "units": "1"}
+    assert found.path_norms.dims[-1] == "point" and found.point.attrs["long_name"]
     assert found.cls_norm.sel(purity=1.0).item() == 2.5
     assert np.isnan(found.cls_norm.sel(purity=0.5).item())
     whole = store.load_all(tmp_path)
     assert set(whole.status.dims) == set(axes) and "outcome" not in whole
+
+
+def test_every_number_of_a_run_is_described():
+    """A field of a trial without a label, or a label of no field."""
+    more = {*NUMBERS, "outcome", "certified", "point", "file"}
+    assert {*LABELS} == {*Trial.__dataclass_fields__} - {*ONWARD} | more
+    assert {*SCORES} < {*LABELS}
 
 
 def test_differences_name_every_place():
