@@ -217,7 +217,7 @@ def stratified(problem: Problem) -> Problem:
     A sum over bags is added up over groups; nothing else changes.
 
     Example:
-        >>> x = jnp.ones((3, 4, 1))
+        >>> x = jnp.arange(12.0).reshape(3, 4, 1)
         >>> mask = jnp.array([[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0]], bool)
         >>> few = stratified(cross_attention(x, x[..., 0], jnp.ones(3), mask=mask))
         >>> few.widths, [bags.tolist() for bags in few.groups]
