@@ -85,6 +85,8 @@ class Problem(eqx.Module):
         shape: of what is trained, if it is no vector: (d, d′) for a matrix.
         importance: whether tokens are words of a vocabulary that labels make important
             or not, by Assumption 1 of the paper.
+        ids: of every entry, the id that the caller gave its token; None where entries
+            are positions of their bags.
         groups: bags of similar width, where the corpus is mostly padding; empty if it
             is not (`stratified`).
         widths: of the groups.
@@ -101,6 +103,7 @@ class Problem(eqx.Module):
     products: Products | None = None
     shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
     importance: bool = eqx.field(static=True, default=False)
+    ids: Int[Array, "sequences width"] | None = None
     groups: tuple[Int[Array, " _"], ...] = ()
     widths: tuple[int, ...] = eqx.field(static=True, default=())
 
@@ -269,7 +272,7 @@ def _attention(parameters: Parameters, corpus: Corpus) -> Problem:
     inside = frame(parameters)
     few = inside.parameters
     values = corpus.gather(few.embeddings @ few.head)
-    return _in_frame(inside, values, corpus, importance=True)
+    return _in_frame(inside, values, corpus, importance=True, ids=corpus.tokens)
 
 
 @full_precision
@@ -448,7 +451,8 @@ def next_token(
         loss=NEXT_TOKEN,
     )
     keys, queries = (table, pairs // vocabulary), (table, pairs % vocabulary)
-    return _of_matrix(keys, queries, start, values, corpus, "embeddings")
+    problem = _of_matrix(keys, queries, start, values, corpus, "embeddings")
+    return dataclasses.replace(problem, ids=words.tokens)
 
 
 def _entries(

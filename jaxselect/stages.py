@@ -9,9 +9,8 @@ section 3g).
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,17 +19,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
-from .checks import BadInput, between, names_of, of_kind, positive, reals, whole
+from .checks import BadInput, between, increasing, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced
 from .data.components import centred_in_components
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .flow.dissipation import dissipates
 from .margin.certificate import (
-    CERTIFIED,
     TOLERANCE,
     Certificate,
-    Reason,
     TrialStatus,
     certificate_of,
     certify,
@@ -41,14 +38,26 @@ from .margin.certificate import (
 )
 from .margin.derivatives import differentiable
 from .margin.descent import arrived
-from .margin.limit import Limit, LimitStatus
-from .margin.max_margin import MaxMargin, MaxMarginStatus
+from .margin.limit import Limit
+from .margin.max_margin import MaxMargin
 from .margin.risk import BestEntries, RiskStatus, best_entries, risk_status
 from .margin.span import span
-from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem, check, stratified
+from .report import (
+    Names,
+    attended,
+    dataset,
+    has_best,
+    kept,
+    scores_of,
+    summary,
+    table,
+)
 from .status import Status
 from .ties import Contracted, Ties, contract, find_ties, no_ties
+
+if TYPE_CHECKING:
+    import xarray
 
 # Largest log-time; the norm is reached before, but by a run at rest.
 LATEST = 1e15
@@ -107,13 +116,28 @@ def log_time_of(
     return jnp.where(origin > 0, jnp.logaddexp(origin, elapsed), own)
 
 
+def own_time_of(
+    origin: Float[Scalar, ""],
+    log_times: Float[Array, " times"],
+    begun: Float[Scalar, ""] | float = 0.0,
+) -> Float[Array, " times"]:
+    """Invert `log_time_of`: log(1+t′) on a clock at log-times of the run, or −1."""
+    exponents = begun - log_times, origin - log_times
+    # t′ = t − t_origin + t′_begun, in units of 1 + t.
+    share = jnp.exp(exponents[0]) - jnp.exp(exponents[1])
+    later = share > -1
+    own = log_times + jnp.log1p(jnp.where(later, share, 0.0))
+    return jnp.where(later, jnp.maximum(own, -1.0), -1.0)
+
+
 class Stage(eqx.Module):
     """One stage of a flow.
 
     Attributes:
         problem: the integrated one, with p at the start of the stage.
         ties: the contracted ties; without tied sequences if nothing was contracted.
-        flow: flow of that problem's p, in log(1+t) of the run.
+        flow: flow of that problem's p, in log(1+t) of the run; its path is one of the
+            run's p.
         point: point of the run, at the end of the stage.
     """
 
@@ -156,7 +180,7 @@ def flow_to_end(
         point: where to continue, from a former call's last stage; p_0 at t = 0 by
             default.
         until_norm: ‖p‖ to stop at.
-        path_log_times: values of log(1+t) to save p of the first stage at.
+        path_log_times: increasing values of the run's log(1+t) to save p at.
         stages: bound on the number of stages, at least one; traced. The program of one
             stage from p_0, stages = 1, is half as long: it contracts nothing.
         settings: tolerances and bounds of the integration.
@@ -182,6 +206,9 @@ def flow_to_end(
         whole("stages", stages)
     if point is not None:
         of_kind("point", point, Point)
+    if path_log_times is not None:
+        increasing("path_log_times", path_log_times)
+        path_log_times = jnp.asarray(path_log_times, problem.start.dtype)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if point is None and isinstance(stages, int) and stages == 1:
         first = beginning(problem)
@@ -199,25 +226,31 @@ def flow_to_end(
 
     def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
         before, number = state
-        stage = stage_of(before.point)
-        flow, former = stage.flow, before.flow
-        # The path is that of the first stage; its log-times begin with the run.
-        first, times, queries = number == 0, former.path_log_times, former.path_query
-        flow = dataclasses.replace(
-            flow,
-            num_steps=flow.num_steps + former.num_steps,
-            path_log_times=jnp.where(first, flow.path_log_times, times),
-            path_query=jnp.where(first, flow.path_query, queries),
-        )
-        return dataclasses.replace(stage, flow=flow), number + 1
+        return _after(before, stage_of(before.point)), number + 1
 
     start = beginning(problem) if point is None else point
     # Traced once, for its shapes and for the loop.
     stage_of = eqx.filter_closure_convert(stage_of, start)
     empty = jax.eval_shape(lambda: stage_of(start))
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
-    begun = dataclasses.replace(nothing, point=start), jnp.asarray(0, jnp.int32)
-    return jax.lax.while_loop(more, following, begun)[0]
+    unseen = jnp.full_like(nothing.flow.path_log_times, jnp.inf)
+    none = dataclasses.replace(nothing.flow, path_log_times=unseen)
+    begun = dataclasses.replace(nothing, point=start, flow=none)
+    return jax.lax.while_loop(more, following, (begun, jnp.asarray(0, jnp.int32)))[0]
+
+
+def _after(before: Stage, stage: Stage) -> Stage:
+    """Add steps and path of the stages before to a stage."""
+    former, flow = before.flow, stage.flow
+    passed = jnp.isfinite(former.path_log_times)
+    times = jnp.where(passed, former.path_log_times, flow.path_log_times)
+    flow = dataclasses.replace(
+        flow,
+        num_steps=flow.num_steps + former.num_steps,
+        path_log_times=times,
+        path_query=jnp.where(passed[:, None], former.path_query, flow.path_query),
+    )
+    return dataclasses.replace(stage, flow=flow)
 
 
 class _Outset(NamedTuple):
@@ -258,12 +291,16 @@ def _stage(
     few, ties, begin, until = outset
     contracted, stuck = ties.tied.any(), begin == until
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
+    anew, now = begin != point.clock_log_time, point.clock_log_time
+    before = log_time_of(point.clock_start, now)
+    origin = jnp.where(anew, before, point.clock_start)
+    begun, times = jnp.where(anew, begin, 0.0), path_log_times
     flow = cls_flow(
         few.problem,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=until,
         from_log_time=begin,
-        path_log_times=path_log_times,
+        path_log_times=None if times is None else own_time_of(origin, times, begun),
         held=few.held,
         settings=settings,
     )
@@ -284,22 +321,22 @@ def _stage(
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     again, settled = following == Next.WHOLE, following == Next.SETTLED
-    anew, now = begin != point.clock_log_time, point.clock_log_time
-    before = log_time_of(point.clock_start, now)
-    origin = jnp.where(anew, before, point.clock_start)
-    log_time = log_time_of(origin, flow.log_time, jnp.where(anew, begin, 0.0))
+    log_time = log_time_of(origin, flow.log_time, begun)
     log_time = jnp.where(lawful, log_time, before)
     # Ties that have settled are found on the clock on which they formed.
     origin = jnp.where(settled, point.clock_start, origin)
     later = log_time_of(now, flow.log_time, begin)
     own = jnp.where(settled, later, flow.log_time)
+    passed = lawful & jnp.isfinite(flow.path_log_times)
+    times = flow.path_log_times if times is None else times
+    path = jnp.where(passed[:, None], ties.point[None] + flow.path_query, jnp.inf)
     flow = dataclasses.replace(
         flow,
         query=jnp.where(lawful, flow.query, few.problem.start),
         log_time=log_time,
         status=status,
-        path_log_times=jnp.where(lawful, flow.path_log_times, jnp.inf),
-        path_query=jnp.where(lawful, flow.path_query, jnp.inf),
+        path_log_times=jnp.where(passed, times, jnp.inf),
+        path_query=path,
     )
     return Stage(
         problem=few.problem,
@@ -456,13 +493,30 @@ class Arrival(eqx.Module):
         return said
 
 
-class Solved(eqx.Module):
-    """A flow carried to its end, and what is certified of it.
+class FlowPath(NamedTuple):
+    """What a flow has passed at T log-times.
 
     Attributes:
-        problem: that was solved.
+        log_times: log(1+t), (T,).
+        trained: p, (T, d), or W, (T, d, d′).
+        weights: attention weights q, (T, n, w); each bag sums to 1.
+        scores: A_e·p + α_e without the count of an entry, (T, n, w); NaN where there is
+            no entry.
+    """
+
+    log_times: Float[Array, " times"]
+    trained: Float[Array, "times ..."]
+    weights: Float[Array, "times sequences width"]
+    scores: Float[Array, "times sequences width"]
+
+
+class Solved(eqx.Module):
+    """The end of a flow, and what is certified of it; `print` says what to do next.
+
+    Attributes:
+        problem: that was solved, n bags of w entries; trained is p (d,) or W (d, d′).
         stage: the last stage of the flow.
-        certificate: of its end.
+        certificate: of its end: status, reason, and the numbers they rest on.
         risk: the best entries, and the risk at the end beside its barrier.
         proof: the `Proof` behind a status that is certified.
         arrival: of `certify_at`: what was trained, beside the end.
@@ -476,50 +530,28 @@ class Solved(eqx.Module):
     arrival: Arrival | None = None
 
     def __str__(self) -> str:
-        """Say in a few lines how the flow ends; of a batch, its arrays."""
-        status = self.status
-        if not isinstance(status, TrialStatus):
+        """Say how the flow ends, why that is not certified, and what to do."""
+        if not isinstance(self.status, TrialStatus):
             return repr(self)
-        trained, chosen = self.trained, np.asarray(self.selected).sum(axis=1)
-        alone, better = (chosen == 1).sum(), (~np.asarray(self.best())).sum()
-        time = self.flow.log_time
-        when = "" if jnp.isnan(time) else f" at log(1+t) = {time:.6g}"
-        said = self.arrival is not None and status in CERTIFIED
-        came = f"\n{self.arrival}" if said else ""
-        return (
-            f"{status.name}. {status.sentence}{self._because()}{came}\n"
-            f"Norm {jnp.linalg.norm(trained):.6g}{when}; "
-            f"max-margin norm {self.margin.norm:.6g}; {trained.dtype}.\n"
-            f"{alone} of {len(chosen)} bags select one entry; in {better} another "
-            "has a better value."
-        )
-
-    def _because(self) -> str:
-        """Say by what it is certified, or which hypothesis does not hold."""
-        found, end = self.certificate, self.certificate.ending
-        reason = Reason(int(found.reason))
-        if self.status in CERTIFIED and reason != Reason.NOTHING:
-            return f"\n{Proof(int(self.proof)).sentence}"
-        part = {
-            Reason.FLOW: FlowStatus(int(self.flow.status)),
-            Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
-            Reason.LIMIT: LimitStatus(int(end.late.status)),
-        }
-        number = {
-            Reason.LINE: found.late_flow_residual,
-            Reason.COMING: found.perturbation_bound,
-            Reason.HISTORY: end.late.history_change,
-        }
-        size = f" It is {number[reason]:.3g}." if reason in number else ""
-        return f"\nWhy: {part.get(reason, reason).sentence}{size}"
+        how = []
+        if self.status in CERTIFIED:
+            how = [Proof(int(self.proof)).sentence]
+            how += [] if self.arrival is None else [str(self.arrival)]
+        query, rows = self.stage.point.query, self.stage.problem.rows
+        return summary(self.problem, self.certificate, self.flow, query, rows, how)
 
     @property
     def status(self) -> TrialStatus | Int[Array, "*lanes"]:
-        """How the flow ends; a number under `jit` and in a batch."""
+        """How the flow ends, a `TrialStatus`; its number under `jit` and in a batch."""
         status = self.certificate.status
         if isinstance(status, jax.core.Tracer) or jnp.ndim(status):
             return status
         return TrialStatus(int(status))
+
+    @property
+    def error_constant(self) -> Float[Array, "*lanes"]:
+        """Limit of ‖p‖ · ‖p/‖p‖ − p_mm/‖p_mm‖‖ = ‖(I − p̂p̂ᵀ)ρ‖, in units of ‖p‖."""
+        return self.limit.error_constant
 
     @property
     def flow(self) -> Flow:
@@ -537,70 +569,68 @@ class Solved(eqx.Module):
         return self.certificate.ending.late
 
     @property
-    def selected(self) -> Bool[Array, "*lanes sequences width"]:
-        """The entries that keep attention for ever; of equal rows the first."""
+    def selected(self) -> list[list[Any]]:
+        """Entries of each bag that keep attention: positions from 0, or ids of tokens.
+
+        Of equal rows of a bag the first stands for all.
+        """
+        return kept(self.problem, self.selected_mask)
+
+    @property
+    def selected_mask(self) -> Bool[Array, "*lanes sequences width"]:
+        """Where the selected entries are, (n, w)."""
         return self.certificate.ending.selected
 
     @property
     def trained(self) -> Float[Array, "..."]:
-        """What was trained, a query or a matrix, at the end of the flow."""
+        """What was trained, p (d,) or W (d, d′), at the end of the flow."""
         return self.problem.lift(self.stage.point.query)
 
     @property
     def direction(self) -> Float[Array, "..."]:
-        """Return p_mm or W_mm: what is trained tends to its direction."""
+        """p_mm (d,) or W_mm (d, d′) = argmin ‖p‖ with D_kᵀp ≥ 1 for all pairs k.
+
+        Its length is 1/margin: min_k D_kᵀp_mm/‖p_mm‖ = 1/‖p_mm‖.
+        """
         return self.problem.lift_direction(self.margin.direction)
 
-    def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
-        """Compute what is trained from coordinates, as `Problem.lift`."""
-        return self.problem.lift(points)
+    @property
+    def path(self) -> FlowPath:
+        """What it passed of the log-times `at`: trained, weights and scores there."""
+        passed = np.isfinite(self.flow.path_log_times)
+        queries = self.flow.path_query[passed]
+        logs = jax.vmap(lambda query: attended(self.problem, query).log_weights)
+        return FlowPath(
+            self.flow.path_log_times[passed],
+            self.problem.lift(queries),
+            jnp.exp(logs(queries)),
+            jax.vmap(partial(scores_of, self.problem))(queries),
+        )
 
     def weights(self) -> Float[Array, "sequences width"]:
-        """Compute the attention weights at the end of the flow."""
-        return jnp.exp(self._attention().log_weights)
+        """Compute the attention weights q at the end, (n, w); each bag sums to 1."""
+        return jnp.exp(attended(self.problem, self.stage.point.query).log_weights)
 
     def best(self) -> Bool[Array, " sequences"]:
-        """Whether no entry of a bag would give it a larger margin than the selected."""
-        problem, corpus = self.problem, self.problem.corpus
-        margin = functional_margin(corpus.labels, self._attention().output)
-        gain = margin.along(problem.values)
-        chosen = jnp.where(self.selected, gain, jnp.inf).min(axis=1)
-        return chosen >= jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
+        """Whether no other entry has a larger margin y b than the selected, (n,)."""
+        return has_best(self.problem, self.selected_mask, self.stage.point.query)
 
-    def _attention(self) -> Attention:
-        problem = self.problem
-        logits = problem.logits(problem.scores(self.stage.point.query))
-        return attend_bags(logits, problem.values, problem.corpus)
+    def table(self, first: int = 20, names: "Names | None" = None) -> str:
+        """Say of the first bags what they select, with its weight, and their margins.
 
-    def table(self, names: Sequence[str] | None = None) -> str:
-        """Say of every bag what it selects, with which weight, and its margin.
-
-        Args:
-            names: of the tokens; their rows by default.
-
-        Returns:
-            One line for each bag.
-
-        Raises:
-            BadInput: fewer names than tokens.
+        `names` are those of token ids, of positions, or of positions for each bag.
         """
-        if names is not None:
-            names_of("names", names, self.problem.corpus.vocabulary)
-        corpus, weights = self.problem.corpus, np.asarray(self.weights())
-        margins = functional_margin(corpus.labels, self._attention().output).value
-        chosen, best = np.asarray(self.selected), np.asarray(self.best())
-        lines = [f"{'bag':>5} {'label':>5} {'weight':>8} {'margin':>10}  selected"]
-        for bag, (ids, label) in enumerate(
-            zip(np.asarray(corpus.tokens), np.asarray(corpus.labels), strict=True)
-        ):
-            kept = ids[chosen[bag]]
-            words = ", ".join(str(one) if names is None else names[one] for one in kept)
-            short = "" if best[bag] else "  (another value is better)"
-            lines.append(
-                f"{bag:>5} {label:>5} {weights[bag][chosen[bag]].sum():>8.4f} "
-                f"{margins[bag]:>10.4g}  {words}{short}"
-            )
-        return "\n".join(lines)
+        point = self.stage.point.query
+        mask = self.selected_mask
+        return table(self.problem, mask, point, first=first, names=names)
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """Gather arrays with names on their axes, to save by `to_netcdf`."""
+        matrices = {"end": self.trained, "direction": self.direction}
+        point, path = self.stage.point.query, self.path._asdict()
+        return dataset(
+            self.problem, self.certificate, self.flow, point, matrices | path
+        )
 
 
 def solve(
@@ -608,6 +638,7 @@ def solve(
     start: "ArrayLike | None" = None,
     *,
     until_norm: Float[Scalar, ""] | float = 1e4,
+    at: "ArrayLike | None" = None,
     stepper: str | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Solved:
@@ -632,6 +663,7 @@ def solve(
             `next_token`.
         start: a query or a matrix to start from; that of the problem by default.
         until_norm: norm of what is trained to stop at.
+        at: increasing values of log(1+t) to keep what is passed at, in `Solved.path`.
         stepper: `rodas`, which computes a Hessian for each step, or `bdf`, which keeps
             one for many steps; by default `bdf` for problems of many entries.
         settings: tolerances and bounds of the integration.
@@ -640,9 +672,9 @@ def solve(
         The end of the flow, its selection and max-margin solution, and its certificate.
 
     Raises:
-        BadInput: what is no problem, a start that does not fit it, or a norm that is no
-            number above 0; outside of `jit`, an end that has no derivative at all, if
-            one is asked for.
+        BadInput: what is no problem, a start that does not fit it, a norm that is no
+            number above 0, or log-times that do not increase; outside of `jit`, an end
+            that has no derivative at all, if one is asked for.
 
     Example:
         >>> from jaxselect import key_query
@@ -656,11 +688,14 @@ def solve(
     of_kind("settings", settings, FlowSettings)
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
+    times = None if at is None else reals("at", at, "times", beside=problem.start)
+    if times is not None:
+        increasing("at", times)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if stepper is not None:
         settings = dataclasses.replace(settings, stepper=stepper)
     by_size = stepper is None
-    fixed = jax.lax.stop_gradient((problem, norm))
+    fixed = jax.lax.stop_gradient((problem, norm, times))
     found = _to_the_end(*fixed, settings, by_size=by_size)
     if is_traced((problem, norm)):
         return _differentiable(problem, norm, found, settings)
@@ -668,15 +703,20 @@ def solve(
 
 
 def _to_the_end(
-    problem: Problem, norm: Array, settings: FlowSettings, *, by_size: bool
+    problem: Problem,
+    norm: Array,
+    times: Array | None,
+    settings: FlowSettings,
+    *,
+    by_size: bool,
 ) -> Solved:
     """Solve a problem, without derivatives, by a stepper that suits its size."""
-    traced = is_traced((problem, norm))
+    traced = is_traced((problem, norm, times))
     if not traced and problem.offsets.size >= _LARGE:
         problem = stratified(problem)
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
-    solve_from = partial(_solve, problem, norm, settings=settings)
+    solve_from = partial(_solve, problem, norm, at=times, settings=settings)
     if traced:
         return solve_from(None, stages=STAGES)
     # Most flows end in their first stage, whose program compiles in half the time.
@@ -684,8 +724,7 @@ def _to_the_end(
     if int(found.stage.point.next) == Next.NOTHING:
         return found
     last = solve_from(found.stage.point, stages=STAGES - 1)
-    steps = found.flow.num_steps + last.flow.num_steps
-    return eqx.tree_at(lambda solved: solved.stage.flow.num_steps, last, steps)
+    return dataclasses.replace(last, stage=_after(found.stage, last.stage))
 
 
 def _differentiable(
@@ -719,11 +758,17 @@ def _solve(
     until_norm: Array,
     point: Point | None,
     *,
+    at: Array | None = None,
     stages: int,
     settings: FlowSettings,
 ) -> Solved:
     stage = flow_to_end(
-        problem, point, until_norm=until_norm, stages=stages, settings=settings
+        problem,
+        point,
+        until_norm=until_norm,
+        path_log_times=at,
+        stages=stages,
+        settings=settings,
     )
     best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
     return _judged(problem, stage, certify_stage(problem, stage), best)
@@ -817,7 +862,7 @@ def certify_at(
             continued = jnp.full_like(found.proof, Proof.CONTINUED)
             found = dataclasses.replace(found, proof=continued)
     given = jnp.asarray(trained, problem.start.dtype).ravel()
-    return dataclasses.replace(found, arrival=_arrival(problem, given, found.selected))
+    return dataclasses.replace(found, arrival=_arrival(problem, given, found.selected_mask))
 
 
 @compiled_alone

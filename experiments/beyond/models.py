@@ -364,7 +364,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                     next_tokens.append(beside_graph(drawn, given, found, arrays))
                 if number >= settings.checked:
                     continue
-                tied = (np.asarray(found.selected).sum(axis=1) > 1).any()
+                tied = (np.asarray(found.selected_mask).sum(axis=1) > 1).any()
                 theta = followed(drawn, np.array([TIED if tied else SETTLED]))[-1]
                 judged = softmax(drawn.keys @ theta, axis=1)
                 wanted = separated(drawn.keys, judged > KEPT)

@@ -7,6 +7,8 @@ is beside each where colour alone would have to say it, as in grey print.
 
 from typing import Literal, NamedTuple
 
+from jaxselect.picture import SERIES as SERIES
+
 
 class Look(NamedTuple):
     """How a status is shown.
@@ -52,6 +54,3 @@ CLASSES = {
     "irrelevant": Look("#8a8a8a", "●", "irrelevant"),
 }
 """By class of token, or sign of what it says."""
-
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b")
-"""Colours of curves that stand for no status, in order."""

@@ -66,7 +66,12 @@ FORCES_HOLD = 0.5
 
 
 class TrialStatus(Status):
-    """How a run ends; the first seven statuses are certified from the computed p."""
+    """How a run ends; the first seven statuses are certified from the computed p.
+
+    SELECTED_ALL, CAPTURED_… and PARTIAL compare a selection with the important tokens.
+    Where none is important, or importance is not defined (`Problem.importance`), the
+    same end is SELECTED.
+    """
 
     SELECTED_ALL = (
         0,
@@ -92,8 +97,7 @@ class TrialStatus(Status):
     )
     SELECTED = (
         4,
-        "Certified: p tends to the max-margin direction of its selection; no token of "
-        "the data is important, or importance is not defined for them.",
+        "Certified: p tends to the max-margin direction of its selection.",
     )
     TIED = (
         5,

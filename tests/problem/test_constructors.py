@@ -33,6 +33,7 @@ from jaxselect.margin.certificate import Reason
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.curvature import query_curvature, score_curvature
+from jaxselect.report import in_words
 from tests.problem.independent import (
     Model,
     differences,
@@ -124,7 +125,7 @@ def test_certified_ends_are_shortest_and_reached_by_the_flow(made):
         if found.certificate.status != TrialStatus.SELECTED:
             continue
         certified += 1
-        single = np.asarray(found.selected)
+        single = np.asarray(found.selected_mask)
         if made is predicted:
             # Of a token that occurs twice the entry stands for both positions.
             single = np.where(model.mask, model.values == 1, False)
@@ -150,7 +151,7 @@ def test_with_classes_a_bag_may_keep_several_tokens():
         problem, model = classified(seed)
         found = solved(problem)
         assert found.certificate.status == TrialStatus.TIED
-        kept = np.asarray(found.selected) & model.mask
+        kept = np.asarray(found.selected_mask) & model.mask
         weights = np.where(kept, found.weights(), 0.0)
         gain, _ = of_classes(weights, model.values, model.labels)
         lead = np.sum(weights * gain, axis=1, keepdims=True)
@@ -279,7 +280,7 @@ def test_words_about_importance_are_said_where_it_is_defined():
     found = solved(problem)
     assert found.certificate.status == TrialStatus.SELECTED
     assert np.isnan(found.certificate.coverage).all()
-    chosen = np.asarray(found.selected)
+    chosen = np.asarray(found.selected_mask)
     gain = np.asarray(problem.corpus.labels)[:, None] * np.asarray(problem.values)
     present = np.asarray(problem.present)
     worst = np.where(chosen, gain, np.inf).min(axis=1)
@@ -288,9 +289,10 @@ def test_words_about_importance_are_said_where_it_is_defined():
     lines = found.table().splitlines()
     assert len(lines) == 1 + SEQUENCES
     assert ["another" in line for line in lines[1:]] == (~best).tolist()
-    first, numbers, counts = str(found).splitlines()
+    first, numbers, error, counts = str(found).splitlines()
     assert first == f"SELECTED. {TrialStatus.SELECTED.sentence}"
     assert f"{float(found.margin.norm):.6g}; float64" in numbers
+    assert error.endswith(f"{float(found.error_constant):.6g}.")
     alone = (chosen.sum(axis=1) == 1).sum()
     assert counts.startswith(f"{alone} of {SEQUENCES} bags")
     assert f"in {(~best).sum()} another" in counts
@@ -303,12 +305,12 @@ def test_a_table_has_the_weight_and_the_margin_of_what_is_selected():
     point = dataclasses.replace(found.stage.point, query=0 * problem.start)
     stage = dataclasses.replace(found.stage, point=point)
     even = dataclasses.replace(found, stage=stage)
-    names = [f"w{token}" for token in range(SEQUENCES * WIDTH)]
-    tables = [even.table().splitlines()[1:], even.table(names).splitlines()[1:]]
+    names = [f"w{position}" for position in range(WIDTH)]
+    tables = [even.table().splitlines()[1:], even.table(names=names).splitlines()[1:]]
     for bag, lines in enumerate(zip(*tables, strict=True)):
-        there, chosen = model.mask[bag], np.asarray(found.selected)[bag]
+        there, chosen = model.mask[bag], np.asarray(found.selected_mask)[bag]
         output = model.values[bag][there].mean()
-        tokens = np.flatnonzero(chosen) + WIDTH * bag
+        tokens = np.flatnonzero(chosen)
         wanted = [bag, model.labels[bag], chosen.sum() / there.sum()]
         wanted.append(model.labels[bag] * output)
         for line, sign in zip(lines, ("", "w"), strict=True):
@@ -349,9 +351,10 @@ def test_the_reason_is_said_with_its_own_status_and_number(reason):
         reason=jnp.asarray(reason.value),
     )
     stage = replace(found.stage, flow=replace(found.flow, status=flow))
-    said = replace(found, stage=stage, certificate=certificate)._because()
+    said = str(replace(found, stage=stage, certificate=certificate)).splitlines()[1]
     size = f" It is {number[reason]:g}." if reason in number else ""
-    assert said == f"\nWhy: {part.get(reason, reason).sentence}{size}"
+    sentence = in_words(found.problem, part.get(reason, reason).sentence)
+    assert said == f"Why: {sentence}{size}"
 
 
 def test_classes_are_values_of_several_columns():

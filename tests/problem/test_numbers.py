@@ -86,11 +86,11 @@ def test_ends_with_equal_rows_and_without_a_force():
     for b in ([1.0, 0.5, -1.0], [1.0, 1.0, -1.0]):
         found = solve(cross_attention(x, [b], [1]))
         assert found.status == TrialStatus.SELECTED
-        assert found.selected.tolist() == [[True, False, False]]
+        assert found.selected == [[0]]
         np.testing.assert_allclose(found.direction, [1.0, 0.0], atol=1e-9)
     still = solve(cross_attention(x, [[0.1, 0.1, 0.1]], [1], start=[2.0, 1.0]))
     assert still.status == TrialStatus.AT_REST
-    assert still.selected.tolist() == [[True, False, True]]
+    assert still.selected == [[0, 2]]
     assert still.trained.tolist() == [2.0, 1.0]
     assert f"Why: {Reason.NOTHING.sentence}" in str(still)
 

@@ -29,6 +29,7 @@ from jaxselect.stages import (
     certify_stage,
     flow_to_end,
     log_time_of,
+    own_time_of,
     solve,
 )
 from jaxselect.sweep.grid import FAMILIES
@@ -38,7 +39,7 @@ from tests.tolerances import assert_close
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
 DRAW = partial(assumption_one, **SIZES)
-NORM = 1e6
+NORM, EARLY = 1e6, np.arange(4.0)
 
 
 @jax.jit
@@ -47,14 +48,16 @@ def problem(seed, dim, step_size):
 
 
 @jax.jit
-def onward(model, bags, point, stages):
+def onward(model, bags, point, stages, times):
     problem = attention(model, bags)
-    stage = flow_to_end(problem, point, until_norm=NORM, stages=stages)
+    stage = flow_to_end(
+        problem, point, until_norm=NORM, path_log_times=times, stages=stages
+    )
     return stage, certify_stage(problem, stage)
 
 
 def followed(model, bags, stages=STAGES):
-    return onward(model, bags, beginning(attention(model, bags)), stages)
+    return onward(model, bags, beginning(attention(model, bags)), stages, EARLY)
 
 
 @cache
@@ -127,13 +130,50 @@ def test_a_run_goes_on_from_any_point_of_it():
     """All stages in one call, and one by one, come to the same end."""
     model, bags, whole, _ = whole_run(100.0, 3.162, 6)
     point, steps, clocks = beginning(attention(model, bags)), 0, []
+    begin, queries = point, []
     while point.next != Next.NOTHING:
-        stage, _ = onward(model, bags, point, 1)
+        stage, _ = onward(model, bags, point, 1, EARLY)
         point, steps = stage.point, steps + stage.flow.num_steps.item()
         clocks.append(log_time_of(point.clock_start, point.clock_log_time).item())
+        queries.append(point.query)
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)
+    # What it passes is kept in the run's clock and its own coordinates.
+    times = np.array([0.0, *clocks[:2], (clocks[1] + clocks[2]) / 2])
+    flow = onward(model, bags, begin, STAGES, times)[0].flow
+    np.testing.assert_array_equal(flow.path_log_times, times)
+    wanted = np.stack([begin.query, *queries[:2]])
+    np.testing.assert_allclose(flow.path_query[:3], wanted, atol=1e-6)
+
+
+def test_clocks_of_stages_are_turned_back():
+    times = np.array([1.0, 40.0, 41.0, 60.0, 900.0])
+    for origin, begun in ((0.0, 0.0), (40.0, 0.0), (40.0, 3.0)):
+        own = own_time_of(jnp.asarray(origin), jnp.asarray(times), begun)
+        later = times > origin
+        assert (np.asarray(own)[times < origin] == -1).all()
+        begin = jnp.asarray(origin)
+        back = [log_time_of(begin, one, begun) for one in own[later]]
+        assert_close(np.array(back), times[later])
+
+
+@pytest.mark.parametrize("inside", (False, True), ids=("alone", "within a program"))
+def test_a_path_goes_on_after_ties_are_contracted(inside):
+    """At late log-times of the run it is the predicted line, ties at rest included."""
+    bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+    start = map(jnp.asarray, (np.eye(3), np.zeros(3), [1.0, -1.0, 0.0]))
+    given, times = attention(Parameters(*start), bags), np.array([2.0, 60.0, 1e3, 1e9])
+    found = (jax.jit(solve) if inside else solve)(given, at=times)
+    assert found.stage.contracted and found.flow.log_time < 1e9
+    path = found.path
+    assert path.log_times.tolist() == times[:3].tolist()
+    early = jax.jit(lambda: cls_flow(given, until_log_time=2.0).query)()
+    np.testing.assert_allclose(path.trained[0], given.lift(early), atol=1e-4)
+    late = jax.vmap(found.limit.query_at)(times[1:3])
+    np.testing.assert_allclose(path.trained[1:], given.lift(late), atol=1e-6)
+    np.testing.assert_allclose(path.weights[2, 0, 0] / path.weights[2, 0, 1], 1.0)
+    np.testing.assert_allclose(path.scores[:, 0], path.trained[:, :2], atol=1e-9)
 
 
 @pytest.mark.parametrize("label", (1, -1), ids=("one stage", "tied"))

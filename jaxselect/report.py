@@ -1,0 +1,358 @@
+"""What is said of a solved problem, in the words of its model.
+
+An entry is named by its bag and its position there or, where the caller gave tokens, by
+the id of its token. Sentences of statuses speak of p, tokens and sequences; `in_words`
+makes them speak of what this problem trains and selects.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .checks import BadInput, names_of, shown, whole
+from .data.loss import NEXT_TOKEN
+from .flow.cls import Flow, FlowStatus, direction_error
+from .margin.certificate import (
+    CERTIFIED,
+    TOLERANCE,
+    Certificate,
+    Reason,
+    TrialStatus,
+    late_flow_residual,
+)
+from .margin.limit import LimitStatus
+from .margin.max_margin import MaxMarginStatus
+from .model.attention import Attention, attend_bags, functional_margin
+from .problem import Problem
+
+if TYPE_CHECKING:
+    import xarray
+
+Names: TypeAlias = Sequence[Any] | np.ndarray
+
+# Part of the tolerance that a norm to go on to aims at: a rate read from two points of
+# a flow is not exact.
+_AIM = 0.1
+
+
+def in_words(problem: Problem, sentence: str) -> str:
+    """Say a sentence about p, tokens and sequences in the words of a problem.
+
+    Example:
+        >>> from jaxselect import next_token
+        >>> made = next_token([[1, 2, 0]], [1], jnp.eye(3))
+        >>> in_words(made, "‖p‖ grows: a token of a sequence leads the others.")
+        '‖W‖ grows: a token of a context leads the others.'
+    """
+    words: dict[str, str] = {}
+    if problem.shape is not None:
+        words |= {"p": "W", "p_mm": "W_mm", "D_kᵀp": "⟨D_k, W⟩"}
+    if problem.ids is None:
+        words |= {"token": "position", "tokens": "positions"}
+    if problem.corpus.loss == NEXT_TOKEN:
+        words |= {"sequence": "context", "sequences": "contexts"}
+    return re.sub(r"\w+", lambda word: words.get(word[0], word[0]), sentence)
+
+
+def attended(problem: Problem, query: Float[Array, " dim"]) -> Attention:
+    """Compute the attention of every bag."""
+    logits = problem.logits(problem.scores(query))
+    return attend_bags(logits, problem.values, problem.corpus)
+
+
+def scores_of(
+    problem: Problem, query: Float[Array, " dim"]
+) -> Float[Array, "sequences width"]:
+    """Compute the score of every entry, without the logarithm of its count."""
+    counts = problem.corpus.logits(jnp.zeros_like(problem.rows[:, 0]))
+    logits = problem.logits(problem.scores(query)) - counts
+    return jnp.where(problem.corpus.filled, logits, jnp.nan)
+
+
+def has_best(
+    problem: Problem,
+    selected: Bool[Array, "sequences width"],
+    query: Float[Array, " dim"],
+) -> Bool[Array, " sequences"]:
+    """Whether no entry of a bag would give it a larger margin than the selected."""
+    corpus = problem.corpus
+    margin = functional_margin(corpus.labels, attended(problem, query).output)
+    gain = margin.along(problem.values)
+    chosen = jnp.where(selected, gain, jnp.inf).min(axis=1)
+    return chosen >= jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
+
+
+def named(problem: Problem, names: Names | None = None) -> np.ndarray:
+    """Name every entry: its position, its token's id, or one of the names given.
+
+    Args:
+        problem: of bags.
+        names: one for each token id; one for each position; or, by bag, for each of its
+            positions.
+
+    Raises:
+        BadInput: fewer names than that.
+    """
+    corpus = problem.corpus
+    bags, width = corpus.tokens.shape
+    ids = np.broadcast_to(np.arange(width), (bags, width))
+    if problem.ids is not None:
+        ids = np.asarray(problem.ids)
+    if names is None:
+        return ids
+    there = np.asarray(corpus.filled)
+    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+        raise BadInput(f"names {shown(names)}: wanted a list of them")
+    if problem.ids is not None or not len(names) or isinstance(names[0], str):
+        names_of("names", names, int(ids[there].max()) + 1)
+        every = np.array([str(name) for name in names], object)
+        return every[np.where(there, ids, 0)]
+    if len(names) != bags:
+        raise BadInput(f"names of {len(names)} bags: wanted them of {bags} bags")
+    found = np.full((bags, width), "", object)
+    for bag, own in enumerate(names):
+        names_of(f"names[{bag}]", own, int(np.flatnonzero(there[bag]).max()) + 1)
+        found[bag, : len(own)] = [str(name) for name in own[:width]]
+    return found
+
+
+def kept(
+    problem: Problem, selected: Any, names: Names | None = None
+) -> list[list[Any]]:
+    """List the names of the selected entries of every bag."""
+    rows = zip(named(problem, names), np.asarray(selected), strict=True)
+    return [row[chosen].tolist() for row, chosen in rows]
+
+
+def table(
+    problem: Problem,
+    selected: Bool[Array, "sequences width"],
+    query: Float[Array, " dim"],
+    *,
+    first: int = 20,
+    names: Names | None = None,
+) -> str:
+    """Say of bags what they select, with which weight, and their margins."""
+    whole("first", first)
+    corpus, found = problem.corpus, attended(problem, query)
+    words, labels = kept(problem, selected, names), np.asarray(corpus.labels)
+    margins = functional_margin(corpus.labels, found.output).value
+    best = np.asarray(has_best(problem, selected, query))
+    weights = np.where(selected, np.exp(found.log_weights), 0.0).sum(axis=1)
+    # All targets of next tokens have the label one.
+    labelled = corpus.loss != NEXT_TOKEN
+    label = f" {'label':>5}" if labelled else ""
+    unit = in_words(problem, "tokens")
+    lines = [f"{'bag':>5}{label} {'weight':>8} {'margin':>10}  selected {unit}"]
+    for bag in range(min(first, len(words))):
+        label = f" {labels[bag]:>5}" if labelled else ""
+        numbers = f"{weights[bag]:>8.4f} {margins[bag]:>10.4g}"
+        short = "" if best[bag] else "  (another value is better)"
+        said = ", ".join(map(str, words[bag]))
+        lines.append(f"{bag:>5}{label} {numbers}  {said}{short}")
+    if len(words) > first:
+        more = len(words) - first
+        lines.append(f"{more} more bags; table(first={len(words)}) has all")
+    return "\n".join(lines)
+
+
+def summary(
+    problem: Problem,
+    found: Certificate,
+    flow: Flow,
+    query: Float[Array, " dim"],
+    rows: Float[Array, "vocabulary dim"],
+    how: Sequence[str] = (),
+) -> str:
+    """Say how a flow ends, why that is not certified, and what to do.
+
+    Args:
+        problem: that was solved.
+        found: its certificate.
+        flow: of the last stage.
+        query: p at its end.
+        rows: of the problem of the last stage.
+        how: sentences on how it is certified.
+    """
+    status, end = TrialStatus(int(found.status)), found.ending
+    sentence = status.sentence
+    if problem.importance and status == TrialStatus.SELECTED:
+        sentence += " No token of the data is important."
+    lines = [f"{status}. {in_words(problem, sentence)}"]
+    what = because(problem, found, flow), advice(problem, found, flow, rows)
+    lines += filter(None, (*what, *how))
+    trained, limit = in_words(problem, "p"), in_words(problem, "p_mm")
+    norm, length, time = jnp.linalg.norm(query), end.margin.norm, flow.log_time
+    # What was trained elsewhere may come without its time.
+    when = "" if jnp.isnan(time) else f" at log(1+t) = {time:.6g}"
+    lines.append(
+        f"‖{trained}‖ = {norm:.6g}{when}; "
+        f"‖{limit}‖ = {length:.6g}; {query.dtype}."
+    )
+    if length > 0 and jnp.isfinite(end.late.error_constant):
+        error = direction_error(query, end.margin.direction)
+        lines.append(
+            f"Direction error {error:.3g}; error constant, its limit times "
+            f"‖{trained}‖: {end.late.error_constant:.6g}."
+        )
+    chosen = np.asarray(end.selected)
+    alone = (chosen.sum(axis=1) == 1).sum()
+    better = (~np.asarray(has_best(problem, end.selected, query))).sum()
+    one = in_words(problem, "token")
+    lines.append(
+        f"{alone} of {len(chosen)} bags select one {one}; in {better} another has a "
+        "better value."
+    )
+    return "\n".join(lines)
+
+
+def because(problem: Problem, found: Certificate, flow: Flow) -> str:
+    """Say which hypothesis does not hold, where nothing is certified."""
+    end, reason = found.ending, Reason(int(found.reason))
+    if TrialStatus(int(found.status)) in CERTIFIED and reason != Reason.NOTHING:
+        return ""
+    part = {
+        Reason.FLOW: FlowStatus(int(flow.status)),
+        Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
+        Reason.LIMIT: LimitStatus(int(end.late.status)),
+    }
+    number = {
+        Reason.LINE: found.late_flow_residual,
+        Reason.COMING: found.perturbation_bound,
+        Reason.HISTORY: end.late.history_change,
+    }
+    size = f" It is {number[reason]:.3g}." if reason in number else ""
+    return f"Why: {in_words(problem, part.get(reason, reason).sentence)}{size}"
+
+
+def advice(
+    problem: Problem,
+    found: Certificate,
+    flow: Flow,
+    rows: Float[Array, "vocabulary dim"],
+) -> str:
+    """Say what to do about an end, where something can be done."""
+    status, reason = TrialStatus(int(found.status)), Reason(int(found.reason))
+    if reason == Reason.NOTHING:
+        return "What to do: give values that differ within a bag; here none is better."
+    if status in CERTIFIED:
+        return ""
+    if problem.start.dtype != jnp.float64:
+        return (
+            'What to do: jax.config.update("jax_enable_x64", True), then make the '
+            "problem again and solve it in double precision."
+        )
+    if status == TrialStatus.OUT_OF_STEPS:
+        return (
+            "What to do: allow more steps, solve(problem, "
+            "settings=jaxselect.FlowSettings(max_steps=…))."
+        )
+    if status in (TrialStatus.FAILED, TrialStatus.TIES_UNPROVED):
+        return ""
+    norm = jnp.linalg.norm(flow.query)
+    if status == TrialStatus.NORM_NOT_REACHED:
+        return f"What to do: solve(problem, until_norm={_short(0.9 * norm, 'down')})."
+    known = enough(rows, found, flow)
+    further = known if known > norm else 10 * norm
+    estimated = "" if known > norm else ", or a larger norm"
+    go_on = (
+        "What to do: go on, solve(problem, start=solved.trained, "
+        f"until_norm={_short(further, 'up')}){estimated}"
+    )
+    if reason == Reason.HISTORY and not jnp.isfinite(found.ending.late.history_change):
+        go_on += "; or give certify_at `earlier=`"
+    return f"{go_on}."
+
+
+def enough(
+    rows: Float[Array, "vocabulary dim"], found: Certificate, flow: Flow
+) -> float:
+    """Estimate the norm at which a flow will be on its line; NaN if it is not known.
+
+    Numbers of the certificate decay like powers of t. The power is read from the
+    distances to the line at the end and at the earlier point that a flow keeps.
+    """
+    end, late = found.ending, found.ending.late
+    here, before = flow.log_time, flow.earlier_log_time
+    residual = late_flow_residual(rows, end.margin, late, flow.earlier_query, before)
+    size = jnp.maximum(found.late_flow_residual, found.perturbation_bound)
+    rate = jnp.log(residual / found.late_flow_residual) / (here - before)
+    more = jnp.log(size / (_AIM * TOLERANCE)) / rate
+    known = (rate > 0) & jnp.isfinite(more) & (more > 0) & (late.status == 0)
+    norm = jnp.linalg.norm(late.query_at(here + more))
+    return float(jnp.where(known, norm, jnp.nan))
+
+
+def _short(number: Any, towards: str) -> str:
+    """Round to two digits, up or down."""
+    unit = 10.0 ** (math.floor(math.log10(float(number))) - 1)
+    near = math.ceil if towards == "up" else math.floor
+    return f"{near(float(number) / unit) * unit:g}"
+
+
+def dataset(
+    problem: Problem,
+    found: Certificate,
+    flow: Flow,
+    query: Float[Array, " dim"],
+    trained: dict[str, Any],
+) -> "xarray.Dataset":
+    """Gather what was found in arrays with named axes, descriptions and units.
+
+    Args:
+        problem: that was solved.
+        found: its certificate.
+        flow: of the last stage.
+        query: p at its end.
+        trained: `end` and `direction`, and the fields of a path.
+    """
+    import xarray
+
+    entry, point = ("bag", "entry"), ("dim", "other")[: trained["end"].ndim]
+    weights = jnp.exp(attended(problem, query).log_weights)
+    name, unit = in_words(problem, "p"), in_words(problem, "token")
+    ids = named(problem)
+    arrays = {
+        "label": ("bag", problem.corpus.labels, "label", "1"),
+        "id": (entry, ids, f"{unit}, as the caller numbers them", "1"),
+        "filled": (entry, problem.corpus.filled, f"whether a {unit} is there", "1"),
+        "selected": (entry, found.ending.selected, f"selected {unit}s", "1"),
+        "weight": (entry, weights, "attention weight at the end", "1"),
+        "best": (
+            "bag",
+            has_best(problem, found.ending.selected, query),
+            "whether no other entry has a larger margin than the selected",
+            "1",
+        ),
+        "trained": (point, trained["end"], f"{name} at the end", "1 / feature"),
+        "direction": (point, trained["direction"], f"{name}_mm", "1 / feature"),
+        "path_trained": (("log_time", *point), trained["trained"], name, "1 / feature"),
+        "path_weight": (("log_time", *entry), trained["weights"], "weight", "1"),
+        "path_score": (("log_time", *entry), trained["scores"], "score", "1"),
+    }
+    status = TrialStatus(int(found.status))
+    return xarray.Dataset(
+        {
+            key: (axes, np.asarray(values), {"long_name": words, "units": unit})
+            for key, (axes, values, words, unit) in arrays.items()
+        },
+        {
+            "log_time": (
+                "log_time",
+                np.asarray(trained["log_times"]),
+                {"long_name": "log(1 + t)", "units": "1"},
+            )
+        },
+        {
+            "status": status.name,
+            "meaning": in_words(problem, status.sentence),
+            "log_time_of_end": float(flow.log_time),
+            "error_constant": float(found.ending.late.error_constant),
+            "max_margin_norm": float(found.ending.margin.norm),
+        },
+    )
