@@ -74,6 +74,13 @@ def at_sixty(stage, begin):
     return stage.ties.point + flow.query
 
 
+def on_its_clock(stage, begin, times):
+    """The contracted flow of a stage at log-times of the clock of that stage."""
+    bounds = {"from_log_time": begin, "until_log_time": times[-1] + 1}
+    flow = cls_flow(stage.problem, **bounds, path_log_times=times)
+    return stage.ties.point[None] + flow.path_query
+
+
 # Runs of the default sweep: (d, η₀, seed), how they end, returns into tied bags.
 RUNS = {
     (100.0, 0.1, 0): ("TIED", False),
@@ -130,12 +137,12 @@ def test_a_run_goes_on_from_any_point_of_it():
     """All stages in one call, and one by one, come to the same end."""
     model, bags, whole, _ = whole_run(100.0, 3.162, 6)
     point, steps, clocks = beginning(attention(model, bags)), 0, []
-    begin, queries = point, []
+    begin, points = point, []
     while point.next != Next.NOTHING:
         stage, _ = onward(model, bags, point, 1, EARLY)
         point, steps = stage.point, steps + stage.flow.num_steps.item()
         clocks.append(log_time_of(point.clock_start, point.clock_log_time).item())
-        queries.append(point.query)
+        points.append(point)
     assert len(clocks) > 2 and clocks == sorted(clocks)
     assert steps == whole.flow.num_steps
     np.testing.assert_array_equal(point.query, whole.point.query)
@@ -143,8 +150,14 @@ def test_a_run_goes_on_from_any_point_of_it():
     times = np.array([0.0, *clocks[:2], (clocks[1] + clocks[2]) / 2])
     flow = onward(model, bags, begin, STAGES, times)[0].flow
     np.testing.assert_array_equal(flow.path_log_times, times)
-    wanted = np.stack([begin.query, *queries[:2]])
+    wanted = np.stack([one.query for one in (begin, *points[:2])])
     np.testing.assert_allclose(flow.path_query[:3], wanted, atol=1e-6)
+    # The last clock starts late: there p is that of the time since.
+    since = np.array([1e-6, 1e-3, 0.1, 1.0])
+    last = onward(model, bags, points[-2], 1, clocks[-2] + since)[0]
+    own = clocks[-2] + np.log(np.expm1(since))
+    wanted = jax.jit(on_its_clock)(last, points[-2].clock_log_time, jnp.asarray(own))
+    np.testing.assert_allclose(last.flow.path_query, wanted, atol=1e-3)
 
 
 def test_clocks_of_stages_are_turned_back():
