@@ -191,8 +191,7 @@ def summary(
     # What was trained elsewhere may come without its time.
     when = "" if jnp.isnan(time) else f" at log(1+t) = {time:.6g}"
     lines.append(
-        f"‖{trained}‖ = {norm:.6g}{when}; "
-        f"‖{limit}‖ = {length:.6g}; {query.dtype}."
+        f"‖{trained}‖ = {norm:.6g}{when}; ‖{limit}‖ = {length:.6g}; {query.dtype}."
     )
     if length > 0 and jnp.isfinite(end.late.error_constant):
         error = direction_error(query, end.margin.direction)

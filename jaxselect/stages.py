@@ -26,8 +26,10 @@ from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .flow.dissipation import dissipates
 from .margin.certificate import (
+    CERTIFIED,
     TOLERANCE,
     Certificate,
+    Reason,
     TrialStatus,
     certificate_of,
     certify,
@@ -862,7 +864,9 @@ def certify_at(
             continued = jnp.full_like(found.proof, Proof.CONTINUED)
             found = dataclasses.replace(found, proof=continued)
     given = jnp.asarray(trained, problem.start.dtype).ravel()
-    return dataclasses.replace(found, arrival=_arrival(problem, given, found.selected_mask))
+    return dataclasses.replace(
+        found, arrival=_arrival(problem, given, found.selected_mask)
+    )
 
 
 @compiled_alone

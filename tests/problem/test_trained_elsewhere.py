@@ -57,7 +57,7 @@ def test_descent_by_numpy_is_certified_by_its_risk_without_a_time():
     assert "trained is that of the end." in str(found)
     assert "outside" not in str(found)
     end = flow(model, 30.0, trained.ravel())
-    kept = np.asarray(found.selected)[np.arange(SEQUENCES), chosen_by(model, end)]
+    kept = np.asarray(found.selected_mask)[np.arange(SEQUENCES), chosen_by(model, end)]
     assert kept.all()
     # The flow gives the same direction, at a time at which its line is certified.
     late = solve(problem)
@@ -86,7 +86,7 @@ def test_adam_by_optax_is_certified_and_is_off_the_span_of_descent():
     assert found.proof == Proof.RISK and found.arrival.other_bags == 0
     assert found.arrival.outside > 0.01
     assert "is outside the span of row differences" in str(found)
-    assert np.asarray(found.selected)[
+    assert np.asarray(found.selected_mask)[
         np.arange(SEQUENCES), chosen_by(model, flow(model, 30.0, np.ravel(trained)))
     ].all()
 
@@ -98,9 +98,9 @@ def test_where_nothing_certifies_yet_the_flow_goes_on_from_what_was_trained():
     trained = FAR
     found, other = certify_at(problem, trained), solve(problem)
     assert found.proof == Proof.CONTINUED and other.proof == Proof.LATE_FLOW
-    assert (found.selected != other.selected).any()
+    assert (found.selected_mask != other.selected_mask).any()
     end = chosen_by(model, flow(model, 60.0, trained.ravel()))
-    assert (np.asarray(found.selected).argmax(axis=1) == end).all()
+    assert (np.asarray(found.selected_mask).argmax(axis=1) == end).all()
     now = chosen_by(model, trained)
     assert found.arrival.other_bags == (now != end).sum() > 0
     assert f"is not that of the end: {(now != end).sum()} bags differ." in str(found)
