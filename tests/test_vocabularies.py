@@ -54,7 +54,7 @@ def test_rows_of_another_vocabulary_are_refused(name):
 
 @pytest.mark.parametrize("name", ENGINE)
 def test_entries_of_other_bags_are_refused(name):
-    names = ("offsets", "values", "offset_errors")
+    names = "offsets", "values", "offset_errors", "ids"
     other = replace(PROBLEM, **{name: getattr(PROBLEM, name)[:1] for name in names})
     with pytest.raises(BadInput, match=r"offsets .*: wanted the shape \(2, 3\)"):
         ENGINE[name](other)

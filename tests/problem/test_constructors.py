@@ -34,6 +34,7 @@ from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.curvature import query_curvature, score_curvature
 from jaxselect.report import in_words
+from jaxselect.stages import Proof
 from tests.problem.independent import (
     Model,
     differences,
@@ -289,8 +290,9 @@ def test_words_about_importance_are_said_where_it_is_defined():
     lines = found.table().splitlines()
     assert len(lines) == 1 + SEQUENCES
     assert ["another" in line for line in lines[1:]] == (~best).tolist()
-    first, numbers, error, counts = str(found).splitlines()
+    first, proof, numbers, error, counts = str(found).splitlines()
     assert first == f"SELECTED. {TrialStatus.SELECTED.sentence}"
+    assert proof == Proof(int(found.proof)).sentence
     assert f"{float(found.margin.norm):.6g}; float64" in numbers
     assert error.endswith(f"{float(found.error_constant):.6g}.")
     alone = (chosen.sum(axis=1) == 1).sum()
