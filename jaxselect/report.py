@@ -193,11 +193,15 @@ def summary(
     lines.append(
         f"‖{trained}‖ = {norm:.6g}{when}; ‖{limit}‖ = {length:.6g}; {query.dtype}."
     )
-    if length > 0 and jnp.isfinite(end.late.error_constant):
+    # The risk certifies no part of the constant that depends on the path.
+    late = end.late
+    whole = (late.status == LimitStatus.PREDICTED) & (late.history_dim == 0)
+    sure = (found.reason == Reason.NONE) | whole
+    if length > 0 and sure and jnp.isfinite(late.error_constant):
         error = direction_error(query, end.margin.direction)
         lines.append(
             f"Direction error {error:.3g}; error constant, its limit times "
-            f"‖{trained}‖: {end.late.error_constant:.6g}."
+            f"‖{trained}‖: {late.error_constant:.6g}."
         )
     chosen = np.asarray(end.selected)
     alone = (chosen.sum(axis=1) == 1).sum()

@@ -782,6 +782,7 @@ def _judged(
     """Certify by the risk what the late flow does not, and say by which of them."""
     late, end = found.status <= TrialStatus.AT_REST, found.ending
     by_risk = risk_status(best, end.selected, end.margin) == RiskStatus.CERTIFIED
+    by_risk &= found.reason != Reason.NUMBERS
     named = found.coverage
     if problem.corpus.classes is not None:
         named = jnp.nanmin(named, keepdims=True)

@@ -12,6 +12,7 @@ from experiments.beyond.phases import MARKS, Case, Prediction, Run, Shape, brack
 from experiments.theory.two_classes import step_size
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import TrialStatus
+from jaxselect.sweep.store import prepare
 
 TIMES = np.asarray(MARKS)
 CASE = Case("any", Shape(8, 4, 2, 6, 1), (1e4, 1e6))
@@ -180,7 +181,7 @@ def test_no_bracket_reaches_into_that_of_the_next_edge():
 
 
 def test_rounds_are_read_back_as_they_were(tmp_path):
-    (tmp_path / "chunks").mkdir()
+    prepare(tmp_path, {"axes": {}})
     made = diagram(np.array([1e4, 1e5]), np.array([30.0, 100.0]))
     first = phases.kept(tmp_path, 7, set(), lambda: made)
     again = phases.kept(tmp_path, 7, {7}, pytest.fail)

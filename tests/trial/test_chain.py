@@ -131,7 +131,7 @@ def test_a_token_that_no_sequence_selects_is_named():
         number = there.sum()
         assert f"{number} of {number} sequences select" in line
     assert len(every) == int(count.split()[2])
-    with pytest.raises(BadInput, match="words for"):
+    with pytest.raises(BadInput, match=r"words .*wanted one for each"):
         explain(found, corpus, words[1:])
 
 
