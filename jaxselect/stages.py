@@ -857,17 +857,16 @@ def certify_at(
         between("log_time", log_time, 0.0, math.inf)
     query = _inside(problem, "trained", trained)
     before = None if earlier is None else _inside(problem, "earlier", earlier)
+    given = jnp.asarray(trained, query.dtype)
     time = None if log_time is None else jnp.asarray(log_time, query.dtype)
     found = _certify_at(problem, query, before, time)
     if not is_traced((found, query)) and found.status not in CERTIFIED:
-        found = solve(problem, trained)
+        found = solve(problem, given)
         if found.status in CERTIFIED:
             continued = jnp.full_like(found.proof, Proof.CONTINUED)
             found = dataclasses.replace(found, proof=continued)
-    given = jnp.asarray(trained, problem.start.dtype).ravel()
-    return dataclasses.replace(
-        found, arrival=_arrival(problem, given, found.selected_mask)
-    )
+    arrival = _arrival(problem, given.ravel(), found.selected_mask)
+    return dataclasses.replace(found, arrival=arrival)
 
 
 @compiled_alone
