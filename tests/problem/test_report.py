@@ -111,12 +111,18 @@ def test_a_long_table_says_how_much_is_left_out():
 
 
 def test_the_norm_that_is_said_to_be_enough_is_enough():
-    """From flows that were stopped early on the line, or off it."""
+    """From flows that were stopped early on the line, or off it.
+
+    They begin where some bag keeps another entry than its best, so that the risk does
+    not certify them sooner.
+    """
     tried = 0
-    for norm in (10.0, 20.0, 40.0, 80.0):
-        problem = key_query(X, Z, B, LABELS, mask=MASK)
+    for seed, norm in ((0, 160.0), (0, 320.0), (2, 160.0), (2, 320.0)):
+        start = 4 * np.random.default_rng(seed).normal(size=(6, 3))
+        problem = key_query(X, Z, B, LABELS, mask=MASK, start=start)
         found = END(problem, until_norm=norm)
-        if found.certificate.reason not in (Reason.LINE, Reason.COMING):
+        open_yet = found.certificate.reason in (Reason.LINE, Reason.COMING)
+        if found.status in CERTIFIED or not open_yet:
             continue
         said = re.search(r"until_norm=([\d.e+]+)\)(.*)", str(found))
         tried += 1
