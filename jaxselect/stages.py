@@ -572,10 +572,7 @@ class Solved(eqx.Module):
 
     @property
     def selected(self) -> list[list[Any]]:
-        """Entries of each bag that keep attention: positions from 0, or ids of tokens.
-
-        Of equal rows of a bag the first stands for all.
-        """
+        """Selected entries by bag: positions from 0 (equal rows: the first), or ids."""
         return kept(self.problem, self.selected_mask)
 
     @property
@@ -618,10 +615,7 @@ class Solved(eqx.Module):
         return has_best(self.problem, self.selected_mask, self.stage.point.query)
 
     def table(self, first: int = 20, names: "Names | None" = None) -> str:
-        """Say of the first bags what they select, with its weight, and their margins.
-
-        `names` are those of token ids, of positions, or of positions for each bag.
-        """
+        """Say what the first bags select; `names` are of ids, positions, or by bag."""
         point = self.stage.point.query
         mask = self.selected_mask
         return table(self.problem, mask, point, first=first, names=names)

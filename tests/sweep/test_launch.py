@@ -86,9 +86,14 @@ def test_an_interrupt_drops_the_chunks_of_workers(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     workers: list[int] = []
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        list(launch.local(job, pending, threading.Event(), "cpu", 2))
+    # A worker of pytest-xdist ignores this signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(launch.local(job, pending, threading.Event(), "cpu", 2))
+    finally:
+        signal.signal(signal.SIGINT, before)
     for worker in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(worker, 0)
