@@ -125,6 +125,7 @@ def test_the_package_lists_every_name_and_hides_no_module():
 
 
 def test_help_of_what_is_solved_fits_one_screen():
+    """Lines with text: Python 3.13 gives each argument of a signature its own line."""
     text = pydoc.plain(pydoc.render_doc(jaxselect.Solved))
-    own = text.split("Data and other attributes defined here")[0]
-    assert len(own.splitlines()) <= 80
+    own = text.split("Data and other attributes defined here")[0].splitlines()
+    assert len([line for line in own if line.strip(" |-")]) <= 70
