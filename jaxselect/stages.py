@@ -552,8 +552,10 @@ class Solved(eqx.Module):
 
     @property
     def error_constant(self) -> Float[Array, "*lanes"]:
-        """Limit of ‖p‖ · ‖p/‖p‖ − p_mm/‖p_mm‖‖ = ‖(I − p̂p̂ᵀ)ρ‖, in units of ‖p‖."""
-        return self.limit.error_constant
+        """Limit of ‖p‖ · ‖p/‖p‖ − p_mm/‖p_mm‖‖, in units of ‖p‖; NaN if it is open."""
+        # The risk certifies no part of it that depends on the path.
+        sure = (self.proof != Proof.RISK) | (self.limit.history_dim == 0)
+        return jnp.where(sure, self.limit.error_constant, jnp.nan)
 
     @property
     def flow(self) -> Flow:
