@@ -193,15 +193,12 @@ def summary(
     lines.append(
         f"‖{trained}‖ = {norm:.6g}{when}; ‖{limit}‖ = {length:.6g}; {query.dtype}."
     )
-    # The risk certifies no part of the constant that depends on the path.
-    late = end.late
-    whole = (late.status == LimitStatus.PREDICTED) & (late.history_dim == 0)
-    sure = (found.reason == Reason.NONE) | whole
-    if length > 0 and sure and jnp.isfinite(late.error_constant):
+    constant = error_constant(found)
+    if length > 0 and jnp.isfinite(constant):
         error = direction_error(query, end.margin.direction)
         lines.append(
             f"Direction error {error:.3g}; error constant, its limit times "
-            f"‖{trained}‖: {late.error_constant:.6g}."
+            f"‖{trained}‖: {constant:.6g}."
         )
     chosen = np.asarray(end.selected)
     alone = (chosen.sum(axis=1) == 1).sum()
@@ -212,6 +209,17 @@ def summary(
         "better value."
     )
     return "\n".join(lines)
+
+
+def error_constant(found: Certificate) -> Float[Array, "*lanes"]:
+    """Read the error constant; NaN where it depends on a path that is not certified.
+
+    The risk certifies a direction, and no part of the constant that a path decides.
+    """
+    late = found.ending.late
+    whole = (late.status == LimitStatus.PREDICTED) & (late.history_dim == 0)
+    sure = (found.reason == Reason.NONE) | whole
+    return jnp.where(sure, late.error_constant, jnp.nan)
 
 
 def because(problem: Problem, found: Certificate, flow: Flow) -> str:
@@ -355,7 +363,7 @@ def dataset(
             "status": status.name,
             "meaning": in_words(problem, status.sentence),
             "log_time_of_end": float(flow.log_time),
-            "error_constant": float(found.ending.late.error_constant),
+            "error_constant": float(error_constant(found)),
             "max_margin_norm": float(found.ending.margin.norm),
         },
     )

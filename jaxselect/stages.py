@@ -49,6 +49,7 @@ from .report import (
     Names,
     attended,
     dataset,
+    error_constant,
     has_best,
     kept,
     scores_of,
@@ -553,9 +554,7 @@ class Solved(eqx.Module):
     @property
     def error_constant(self) -> Float[Array, "*lanes"]:
         """Limit of ‖p‖ · ‖p/‖p‖ − p_mm/‖p_mm‖‖, in units of ‖p‖; NaN if it is open."""
-        # The risk certifies no part of it that depends on the path.
-        sure = (self.proof != Proof.RISK) | (self.limit.history_dim == 0)
-        return jnp.where(sure, self.limit.error_constant, jnp.nan)
+        return error_constant(self.certificate)
 
     @property
     def flow(self) -> Flow:

@@ -116,7 +116,7 @@ class BdfState(NamedTuple):
 
     @property
     def solution(self) -> Float[Array, " dim"]:
-        """Y where the last accepted step ended."""
+        """The solution y where the last accepted step ended."""
         return self.differences[0]
 
 
