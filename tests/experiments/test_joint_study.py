@@ -17,6 +17,7 @@ from experiments.beyond.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.selection import importance
+from jaxselect.sweep.store import prepare
 from tests.tolerances import assert_close
 
 SIZES = Problem(64, 4, 4, 4)
@@ -45,7 +46,7 @@ def predicted():
 def lanes(tmp_path_factory):
     """Five cells of the study in one block, from disk the second time."""
     folder = tmp_path_factory.mktemp("lanes")
-    (folder / "chunks").mkdir()
+    prepare(folder, {})
     cells = joint.table(
         [
             ASK.cell(0, 1e6),
