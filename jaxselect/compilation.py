@@ -24,10 +24,14 @@ ENTRY = re.compile(r".+-[0-9a-f]{64}-cache", re.DOTALL)
 """Name of a program in JAX's cache: its module, then a SHA-256 digest."""
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
-    "tpu": {"xla_tpu_enable_deduplicated_calls": "ENABLED"}
+    "gpu": {"xla_gpu_autotune_level": 0},
+    "tpu": {"xla_tpu_enable_deduplicated_calls": "ENABLED"},
 }
-"""XLA's options for large programs: code that occurs twice is written once, and called,
-which saves two fifths of the code of a chunk of trials."""
+"""XLA's options for large programs.
+
+A GPU's kernels are not chosen by timing them: digits would depend on it, and a chunk of
+trials would compile for minutes more. For a TPU code that occurs twice is written once
+and called, which saves two fifths of the code of a chunk of trials."""
 FAST_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "cpu": {
         "xla_backend_optimization_level": 0,

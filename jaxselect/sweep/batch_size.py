@@ -49,11 +49,16 @@ def chunk_layout(
     Example:
         >>> chunk_layout(Grid(), "cpu")
         (False, 8)
+        >>> chunk_layout(Grid(seed=tuple(range(24))), "gpu", measured=False)
+        (True, 32)
     """
     if vmapped is None:
         vmapped = kind != "cpu"
     if chunk_size is None:
         chunk_size = CHUNK_SIZE[kind]
+        if vmapped:
+            # Lanes beyond the runs of the grid would repeat one of them.
+            chunk_size = min(chunk_size, 1 << (grid.size - 1).bit_length())
         if vmapped and kind != "cpu" and measured:
             chunk_size = lanes_per_device(grid, chunk_size)
     return vmapped, chunk_size
