@@ -10,7 +10,6 @@ from pathlib import Path
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
@@ -28,18 +27,18 @@ PAGES = {
     "experiments/colab.ipynb": "colab.ipynb",
 }
 PARTS = {
-    "trial": "One run, judged",
+    "problem": "Any attention as a problem",
+    "stages": "A problem, solved",
+    "picture": "A solved problem, drawn",
+    "trial": "One run of the theory",
     "convergence": "How fast a run converges",
     "ties": "Tokens at finite odds",
     "data": "Bags, losses, synthetic data",
     "model": "Parameters, attention, the step on E",
-    "flow": "Flows of p, and of E, p and v",
+    "flow": "The flow of p",
     "margin": "Max-margin, its limit, the certificate",
-    "theory": "Two classes, phases, joint training, steps",
     "sweep": "Many trials",
-    "text": "Sentences",
     "sparse": "Long text on the host",
-    "networks": "Richer networks",
 }
 
 
@@ -91,7 +90,8 @@ def on_page_markdown(markdown: str, **_: object) -> str:
         )
     # The converter sets a function's name as a letter, with no space behind it.
     space = '<mspace width="0.2em"/>'
-    return re.sub(r"(<mi>(?:log|argmin)</mi>)(?=<m[is])", rf"\1{space}", markdown)
+    named = r"(<mi>(?:log|sin|cos|argmin)</mi>)(?=<m[is])"
+    return re.sub(named, rf"\1{space}", markdown)
 
 
 def on_post_page(output: str, **_: object) -> str:
@@ -106,8 +106,6 @@ def on_post_page(output: str, **_: object) -> str:
     return output.replace(search, f'{search} aria-label="Search"')
 
 
-# Pages whose blocks of code are formulas.
-FORMULAS = {"mathematics.md", "supplement.md"}
 # A letter, perhaps with an accent or after d, and its index: p_mm, dp_0, but no name.
 INDEX = re.compile(
     r"(?<![A-Za-z0-9_])(mean|d?(?:[^\W_]|[∇∂])[\u0302-\u0304′]*[⁰¹²]?)"
@@ -115,11 +113,9 @@ INDEX = re.compile(
 )
 
 
-def on_page_content(html: str, page: Page, **_: object) -> str:
+def on_page_content(html: str, **_: object) -> str:
     """Indices and exponents of plain formulas, below and above the line."""
-    formulas = page.file.src_uri in FORMULAS
-    kept = r"<[^>]+>" if formulas else r"<code\b.*?</code>|<[^>]+>"
-    parts = re.split(f"({kept})", html, flags=re.DOTALL)
+    parts = re.split(r"(<code\b.*?</code>|<[^>]+>)", html, flags=re.DOTALL)
     return "".join(
         part if place % 2 else raised(part) for place, part in enumerate(parts)
     )
