@@ -44,9 +44,8 @@ def document(items: list[Part], path: Path) -> Iterator[Path]:
             figure = draw_in_style(main.draw, results.content)
             assert figure is not None
             yield from save(figure, root / PICTURES / name, ["png"])
-            caption = caption_of(main.draw)
-            said = f"*{caption} {made(results)}.*"
-            parts.append(f"![{caption}](../{PICTURES}/{name}.png)\n\n{said}\n")
+            said = f"*{caption_of(main.draw)} {made(results)}.*"
+            parts.append(f"![{item.title}](../{PICTURES}/{name}.png)\n\n{said}\n")
     with replacing(path) as aside:
         aside.write_text(HEAD + "\n".join(parts), encoding="utf-8")
     yield path
@@ -55,34 +54,41 @@ def document(items: list[Part], path: Path) -> Iterator[Path]:
 HEAD = """# The paper, item by item
 
 Each clause of the lemmas, figures and tables of Wu, Shevchenko, Oymak and Mondelli
-(NeurIPS 2025) and of its public discussion, beside what is found here. *Certified* is
-said if every run in question has a certificate; *refuted* means a counterexample, *not
-reproduced* other numbers than those said. `make paper` runs what needs no download and
-writes these rows into `results/report.html`; `make paper TRAIN=FILE TEST=FILE
-NAMED=imdb_reviews` runs all of them. This text was written from results on synthetic
+(NeurIPS 2025) and of its public discussion, beside what is found here. *Certified*:
+every run in question has a certificate; *refuted*: a counterexample; *not reproduced*:
+other numbers than those said. `make paper` runs what needs no download; `make paper
+TRAIN=FILE TEST=FILE NAMED=imdb_reviews` runs all. Written from results on synthetic
 data and IMDB by `python -m experiments.paper --markdown docs/paper.md`.
 
 """
 
 
 def _rows(item: Part) -> Iterator[str]:
-    """The clauses of an item as a table."""
-    yield "| the paper | verdict | ours | command |"
-    yield "|---|---|---|---|"
+    """The clauses of an item as a table, and the commands that measure them."""
     shown = [row for row in item.rows if row.data in SHOWN]
     for row in item.rows:
         if row.claim not in [one.claim for one in shown]:
             damaged = row.verdict is Verdict.DAMAGED
             found = Measured(row.verdict, "–") if damaged else None
             shown.append(Row(row.claim, found, command(item.name)))
+    sources = {row.claim.source for row in shown}
+    if len(sources) == 1:
+        yield f"*{sources.pop()}.*\n"
+    yield "| the paper | verdict | ours |"
+    yield "|---|---|---|"
+    before = None
     for row in shown:
         ours = row.found.value if row.found else "–"
         if row.data:
             ours = f"{CALLED[row.data]}: {ours}"
-        says = f"{row.claim.statement} ({row.claim.source})"
-        cells = (says, str(row.verdict), ours, f"`{_short(row.command)}`")
+        says = row.claim.statement
+        if sources:
+            says += f" ({row.claim.source})"
+        cells = ("the same" if row.claim == before else says, str(row.verdict), ours)
         yield "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
-    yield ""
+        before = row.claim
+    commands = dict.fromkeys(f"`{_short(row.command)}`" for row in shown)
+    yield f"\n{', '.join(commands)}\n"
 
 
 def _table(shown: Shown) -> Iterator[str]:
