@@ -29,7 +29,7 @@ atexit.register(gc.freeze)
 BRINGS = {
     "text": ("array_record", "pyarrow", "sklearn", "tensorflow_datasets"),
     "networks": ("flax",),
-    "benchmark": ("clarabel", "cvxpy", "daqp", "osqp", "piqp", "qpax", "quadprog"),
+    "benchmark": ("clarabel", "daqp", "piqp", "qpax", "quadprog"),
     "cluster": ("ray",),
     "experiments": ("jinja2", "matplotlib", "rich", "tyro"),
 }
@@ -85,9 +85,7 @@ STUDIES = (
     "paper.one_step_spread",
     "paper.dimension",
     "paper.several_relevant",
-    "beyond.descent",
     "beyond.joint",
-    "beyond.embedding_steps",
     "beyond.lists",
     "beyond.models",
     "beyond.phases",

@@ -153,7 +153,7 @@ def resolve_limit(
         Selection, max-margin solution and late flow, differentiable in both modes.
 
     Raises:
-        BadInput: what is no problem.
+        BadInput: not a problem.
     """
     check(problem)
     of_kind("settings", settings, RateSettings)

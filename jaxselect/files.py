@@ -19,7 +19,7 @@ def regular(path: Path) -> Path:
         The same path.
 
     Raises:
-        BadInput: a pipe, a device or a socket: reading could wait for ever.
+        BadInput: a pipe, a device or a socket: reading could block.
 
     Example:
         >>> regular(Path("/dev/null"))

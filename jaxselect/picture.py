@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b")
-"""Colours of curves that stand for no status, in order: those of Okabe and Ito."""
+"""Colours of curves without a status, in order: those of Okabe and Ito."""
 
 
 def plot(solved: Solved, first: int = 20) -> "Figure":

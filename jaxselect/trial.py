@@ -327,7 +327,7 @@ def _unselected_effect(
     """max_X |f(X) − its limit for the selected tokens alone|."""
     problem, corpus = stage.problem, stage.problem.corpus
     logits = problem.logits(problem.scores(stage.flow.query))
-    # In the corpus of a contracted problem one entry stands for those that are tied.
+    # In the corpus of a contracted problem one entry replaces those that are tied.
     alone = selected_output(problem.values, problem.offsets, selected)
     effect = _largest(attend_bags(logits, problem.values, corpus).output - alone)
     return jnp.max(jnp.where(selected.any(axis=1), effect, 0.0))

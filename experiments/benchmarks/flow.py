@@ -1,10 +1,8 @@
-"""The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy, diffrax, the usual ways.
+"""The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy, diffrax.
 
 Every competitor gets the same instances, float64 and the same cores. SciPy's BDF and
 Radau drive our own field and Jacobian; Kvaerno5 and KenCarp4 of diffrax drive our
-field, compiled, each with the faster of two root finders; PyTorch's normalised gradient
-descent is given the best of three step sizes, torchdiffeq's dopri5 the plain time that
-it can follow.
+field, compiled, each with the faster of two root finders.
 A tolerance bounds the error of a step, and each method adds these errors up in its own
 way: at equal tolerances two paths are not equally accurate.
 """
@@ -39,23 +37,20 @@ class Settings(Study):
     """Settings of the comparison.
 
     Attributes:
-        preset: full, or quick (the small problem alone, some minutes).
+        preset: full, or quick (the same).
         quick: the same as `--preset quick`.
-        large: also n = 1000, T = 32, |S| = 256, d = 2048.
         repeats: timed runs of each; the median counts.
         cores: the process is bound to that many.
         seed: random seed of the instances.
     """
 
     quick: bool = False
-    large: bool = True
     repeats: Count = 3
     cores: Count = 1
     out: Path = Path("results/benchmarks/flow")
 
 
-PRESETS = presets(full=Settings(), quick=Settings(large=False))
-LARGE = {"sequences": 1000, "length": 32, "relevant": 16, "irrelevant": 224}
+PRESETS = presets(full=Settings(), quick=Settings())
 
 
 def run(settings: Settings, results: dict) -> None:
@@ -63,32 +58,29 @@ def run(settings: Settings, results: dict) -> None:
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
 
-    results["small"] = regimes(settings, SMALL, 256.0)
-    if settings.large:
-        results["large"] = regimes(settings, LARGE, 2048.0)
+    results["small"] = regimes(settings)
 
 
-def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]:
-    """Every γ: ours, SciPy's BDF and, on the small problem, the usual ways."""
+def regimes(settings: Settings) -> list[dict]:
+    """Every γ: ours, SciPy's methods and those of diffrax."""
     import jax
 
     from jaxselect.flow.cls import cls_flow, direction_error
     from jaxselect.margin.certificate import certify
     from jaxselect.problem import attention
 
-    rivals: dict[str, Callable] = {"scipy BDF": scipy_implicit}
-    if shape is SMALL:
-        rivals["scipy Radau"] = partial(scipy_implicit, method="Radau")
-        for method in ("Kvaerno5", "KenCarp4"):
-            rivals[f"diffrax {method}"] = partial(
-                diffrax_implicit, method=method, repeats=settings.repeats
-            )
-        rivals["torch normalised GD"] = normalised_descent
-        rivals["torchdiffeq dopri5"] = dopri5
+    rivals: dict[str, Callable] = {
+        f"scipy {method}": partial(scipy_implicit, method=method)
+        for method in ("BDF", "Radau")
+    }
+    for method in ("Kvaerno5", "KenCarp4"):
+        rivals[f"diffrax {method}"] = partial(
+            diffrax_implicit, method=method, repeats=settings.repeats
+        )
     records: list[dict] = []
     compiled: Any = None
     for gamma in GAMMAS:
-        start, corpus = instance(shape, dim, gamma, settings.seed)
+        start, corpus = instance(SMALL, 256.0, gamma, settings.seed)
         problem = attention(start, corpus)
         if compiled is None:
             compiled = jax.jit(cls_flow).lower(problem, until_norm=1e6).compile()
@@ -104,12 +96,8 @@ def regimes(settings: Settings, shape: dict[str, int], dim: float) -> list[dict]
             }
         }
         for name, rival in rivals.items():
-            outcome = rival(start, corpus)
-            if isinstance(outcome, str):
-                say(f"{name}: {outcome}")
-                continue
-            found[name] = outcome
-            found[name]["slower_than_ours"] = outcome["seconds"] / seconds
+            found[name] = rival(start, corpus)
+            found[name]["slower_than_ours"] = found[name]["seconds"] / seconds
         for name, record in found.items():
             query = jax.numpy.asarray(record.pop("query"), float)
             record["cls_norm"] = float(np.linalg.norm(query))
@@ -175,7 +163,7 @@ def scipy_implicit(
     start: Any,
     corpus: Any,
     *,
-    method: str = "BDF",
+    method: str,
     tolerance: float = 1e-6,
 ) -> dict:
     """SciPy's method in log(1 + log(1+t)), on our exact field, Jacobian and axes."""
@@ -300,124 +288,24 @@ def _diffrax_program(method: str, finder: str) -> Callable:
     return run
 
 
-def normalised_descent(start: Any, corpus: Any) -> dict | str:
-    """1000 steps p ← p − η ∇L/‖∇L‖ in PyTorch, the best of three η by our measure."""
-    problem = _torch_problem(start, corpus)
-    if isinstance(problem, str):
-        return problem
-    torch, first, risk = problem
-    best: dict | None = None
-    for rate in (0.01, 0.1, 1.0):
-        query = first.clone().requires_grad_()
-        begin = time.perf_counter()
-        for _ in range(1000):
-            (slope,) = torch.autograd.grad(risk(query), query)
-            norm = slope.norm()
-            if norm == 0:
-                break
-            with torch.no_grad():
-                query -= rate * slope / norm
-        seconds = time.perf_counter() - begin
-        outcome = {"steps": 1000, "seconds": seconds, "rate": rate}
-        loss = float(risk(query.detach()))
-        if best is None or loss < best["loss"]:
-            best = {**outcome, "loss": loss, "query": query.detach().numpy()}
-    assert best is not None
-    return best
-
-
-def dopri5(start: Any, corpus: Any) -> dict | str:
-    """Torchdiffeq's dopri5 in plain time, to the last decade that ends within 10 s."""
-    problem = _torch_problem(start, corpus)
-    if isinstance(problem, str):
-        return problem
-    torch, first, risk = problem
-    try:
-        from torchdiffeq import odeint
-    except ImportError:
-        return "not installed; left out"
-    calls, began = 0, time.perf_counter()
-
-    def field(t: Any, query: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if time.perf_counter() - began > 10:
-            raise TimeoutError
-        with torch.enable_grad():
-            query = query.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(risk(query), query)
-        return -slope
-
-    # Each decade starts from the last one's end, so nothing is integrated twice.
-    query, ended, reached = first, 0.0, 0.0
-    for decade in range(13):
-        times = torch.tensor([reached, 10.0**decade], dtype=first.dtype)
-        try:
-            query = odeint(field, query, times, rtol=1e-6, atol=1e-6, method="dopri5")[
-                -1
-            ]
-        except (TimeoutError, AssertionError):
-            break
-        reached, ended = 10.0**decade, time.perf_counter() - began
-    return {
-        "steps": calls // 6,
-        "seconds": ended,
-        "log_time": float(np.log1p(reached)),
-        "query": query.detach().numpy(),
-    }
-
-
-def _torch_problem(start: Any, corpus: Any) -> Any:
-    """The risk of p in PyTorch on padded bags, one thread, float64."""
-    try:
-        import torch
-    except ImportError:
-        return "not installed; left out"
-    torch.set_num_threads(1)
-    embeddings, head, query = (
-        torch.from_numpy(np.array(leaf))
-        for leaf in (start.embeddings, start.head, start.query)
-    )
-    tokens = torch.from_numpy(np.array(corpus.tokens, np.int64))
-    with np.errstate(divide="ignore"):
-        log_counts = torch.from_numpy(np.log(np.array(corpus.counts)))
-    labels = torch.from_numpy(np.array(corpus.labels, float))
-    values = (embeddings @ head)[tokens]
-
-    def risk(query: Any) -> Any:
-        weights = torch.softmax((embeddings @ query)[tokens] + log_counts, dim=1)
-        output = (weights * values).sum(1)
-        return torch.nn.functional.softplus(-labels * output).mean()
-
-    return torch, query, risk
-
-
 MARKS = "os^vD<>px*"
 """A mark for each γ, the smallest first."""
-PROBLEMS = {"small": "n = 200, |S| = 64", "large": "n = 1000, |S| = 256"}
 
 
 def draw(finished: Finished) -> Figure:
     """Time against the direction error reached: a colour per solver, a mark per γ."""
-    results = {
-        name: finished.results[name] for name in PROBLEMS if name in finished.results
-    }
-    records = [record for part in results.values() for record in part]
+    records = finished.results["small"]
     solvers = list(dict.fromkeys(record["solver"] for record in records))
-    gammas = sorted({record["gamma"] for record in records})
-    marks = dict(zip(gammas, MARKS, strict=False))
-    size = 3.6 * len(results), 3.6
-    figure, axes = subplots(1, len(results), figsize=size, sharey=True, squeeze=False)
-    for panel, (name, part) in zip(axes[0], results.items(), strict=True):
-        for record in part:
-            panel.loglog(
-                record["seconds"],
-                record["direction_error"],
-                marks[record["gamma"]],
-                color=f"C{solvers.index(record['solver'])}",
-                markersize=5,
-            )
-        panel.set(xlabel="seconds", title=PROBLEMS[name])
+    marks = dict(zip(GAMMAS, MARKS, strict=False))
+    figure, panel = subplots(figsize=(4.4, 4.4))
+    for record in records:
+        panel.loglog(
+            record["seconds"],
+            record["direction_error"],
+            marks[record["gamma"]],
+            color=f"C{solvers.index(record['solver'])}",
+            markersize=5,
+        )
     handles = [
         Line2D([], [], color=f"C{place}", marker="", lw=3, label=solver)
         for place, solver in enumerate(solvers)
@@ -426,24 +314,22 @@ def draw(finished: Finished) -> Figure:
         Line2D([], [], color="0.3", marker=mark, lw=0, label=f"γ = {gamma:g}")
         for gamma, mark in marks.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
-    axes[0, 0].set_ylabel("direction error reached")
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    panel.set(xlabel="seconds", ylabel="direction error reached")
     return figure
 
 
 def show(found: Finished) -> Shown:
     """Time of every rival over ours, and the direction error it reaches."""
-    rows = [["problem", "γ", "rival", "rival / ours", "its direction error"]]
+    rows = [["γ", "rival", "rival / ours", "its direction error"]]
     rows += [
         [
-            name,
             f"{record['gamma']:g}",
             record["solver"],
             num(record["slower_than_ours"]),
             num(record["direction_error"]),
         ]
-        for name in ("small", "large")
-        for record in found.results.get(name, [])
+        for record in found.results["small"]
         if "slower_than_ours" in record
     ]
     return Shown([], rows)

@@ -7,9 +7,8 @@ long flow in many dimensions. Every solver gets the same problems in float64, on
 and one thread. The gap of an answer is measured alike for all: the answer is scaled
 until it is feasible, and its ½‖p‖² compared with our certified lower bound.
 
-Solvers of dense problems are given the rows D = E_s − E_r, ready made; solvers of
-sparse ones the scores a = E p as variables too, which makes the constraints
-a_s − a_r ≥ 1 sparse (5 to 15 times faster for them than the dense rows).
+Solvers of dense problems are given the rows D = E_s − E_r, ready made; Clarabel, which
+takes sparse ones, the scores a = E p as variables too.
 """
 
 import dataclasses
@@ -18,7 +17,6 @@ import importlib.util
 import os
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -304,17 +302,6 @@ def quadprog(given: Problem) -> np.ndarray:
     return solver.solve_qp(np.eye(dim), np.zeros(dim), given.rows.T, np.ones(number))[0]
 
 
-def nnls(given: Problem) -> np.ndarray:
-    """Lawson and Hanson: the least-distance dual, non-negative least squares in λ."""
-    solver = importlib.import_module("scipy.optimize").nnls
-    number, dim = given.rows.shape
-    matrix = np.vstack([given.rows.T, np.ones((1, number))])
-    target = np.zeros(dim + 1)
-    target[-1] = 1.0
-    residual = matrix @ solver(matrix, target, maxiter=30 * number)[0] - target
-    return -residual[:-1] / residual[-1]
-
-
 def piqp(given: Problem) -> np.ndarray:
     """A proximal interior point, dense interface (its sparse one is slower here)."""
     library = importlib.import_module("piqp")
@@ -353,60 +340,6 @@ def clarabel(given: Problem) -> np.ndarray:
     return np.array(solution.x)[: given.rows.shape[1]]
 
 
-def cvxpy(given: Problem) -> np.ndarray:
-    """Clarabel through CVXPY, as most people would call it, on scores."""
-    library = importlib.import_module("cvxpy")
-    tokens, dim = given.embeddings.shape
-    direction, scores = library.Variable(dim), library.Variable(tokens)
-    differ = _difference_matrix(given)
-    task = library.Problem(
-        library.Minimize(0.5 * library.sum_squares(direction)),
-        [scores == given.embeddings @ direction, differ @ scores >= 1],
-    )
-    tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
-    task.solve(solver=library.CLARABEL, max_threads=1, **tight)
-    return direction.value
-
-
-def osqp(given: Problem) -> np.ndarray:
-    """Operator splitting with its direct solver and polishing, on scores."""
-    library = importlib.import_module("osqp")
-    sparse = importlib.import_module("scipy.sparse")
-    cost, equal, ahead = _score_form(given)
-    tokens, pairs = equal.shape[0], ahead.shape[0]
-    solver = library.OSQP()
-    solver.setup(
-        cost,
-        np.zeros(cost.shape[0]),
-        sparse.vstack([equal, ahead]).tocsc(),
-        np.r_[np.zeros(tokens), np.ones(pairs)],
-        np.r_[np.zeros(tokens), np.full(pairs, np.inf)],
-        verbose=False,
-        eps_abs=1e-9,
-        eps_rel=1e-9,
-        polishing=True,
-        max_iter=200_000,
-    )
-    return solver.solve(raise_error=False).x[: given.rows.shape[1]]
-
-
-def linear_svc(given: Problem) -> np.ndarray:
-    """scikit-learn's LinearSVC without intercept, rows labelled ±1 in turn, C = 10¹⁰.
-
-    The problem is a homogeneous support vector machine, so any row may change its sign
-    with its label. SVC (kernels, SMO) took 20 to 100 times longer to 10⁻⁶.
-    """
-    estimator = importlib.import_module("sklearn.svm").LinearSVC
-    label = np.where(np.arange(len(given.rows)) % 2 == 0, 1.0, -1.0)
-    machine = estimator(
-        C=1e10, loss="hinge", fit_intercept=False, tol=1e-11, max_iter=1_000_000
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        machine.fit(given.rows * label[:, None], label)
-    return machine.coef_[0]
-
-
 def qpax(given: Problem) -> np.ndarray:
     """A primal-dual interior point in JAX, compiled, on dense rows."""
     jax = importlib.import_module("jax")
@@ -418,35 +351,9 @@ def qpax(given: Problem) -> np.ndarray:
     return np.asarray(jax.block_until_ready(found)[0])
 
 
-def mpax(given: Problem) -> np.ndarray:
-    """Restarted primal-dual hybrid gradients in JAX, compiled, on dense rows."""
-    library = importlib.import_module("mpax")
-    rows, least = _padded(given.rows)
-    dim = rows.shape[1]
-    bound = np.full(dim, np.inf)
-    none = np.zeros((0, dim))
-    task = library.create_qp(
-        np.eye(dim),
-        np.zeros(dim),
-        none,
-        none[:, 0],
-        rows,
-        least,
-        -bound,
-        bound,
-        use_sparse_matrix=False,
-    )
-    return np.asarray(_compiled(_hybrid_gradients)(task).primal_solution)
-
-
 def _interior_point(*problem: Any) -> Any:
     library = importlib.import_module("qpax")
     return library.solve_qp(*problem, solver_tol=1e-10, max_iter=50)
-
-
-def _hybrid_gradients(task: Any) -> Any:
-    library = importlib.import_module("mpax")
-    return library.raPDHG(eps_abs=1e-10, eps_rel=1e-10).optimize(task)
 
 
 def _padded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -465,14 +372,9 @@ def _compiled(solve: Callable) -> Callable:
 RIVALS: dict[str, tuple[str, Callable[[Problem], np.ndarray]]] = {
     "daqp": ("daqp", daqp),
     "quadprog": ("quadprog", quadprog),
-    "SciPy NNLS dual": ("scipy", nnls),
     "PIQP": ("piqp", piqp),
     "Clarabel": ("clarabel", clarabel),
-    "CVXPY + Clarabel": ("cvxpy", cvxpy),
-    "OSQP": ("osqp", osqp),
-    "LinearSVC": ("sklearn", linear_svc),
     "qpax": ("qpax", qpax),
-    "MPAX": ("mpax", mpax),
 }
 
 

@@ -73,8 +73,8 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         until_log_time=marks[-1],
         path_log_times=marks,
     )
-    # For p alone losing scores fall below the selected ones by log t; beside v the pull
-    # of a sequence may vanish, and only the argmax itself is a selection.
+    # For p alone losing scores fall below the selected ones by log t; beside v the
+    # force of a sequence may vanish, and only the argmax itself is a selection.
     chosen = (
         selected_tokens(rows @ alone.query, corpus, alone.log_time),
         selected_tokens(rows @ beside.query, corpus),

@@ -3,8 +3,8 @@
 The joint flow is followed to log t = 10⁶ on draws in d dimensions, beside its laws: the
 weight off the important tokens for every subset of {E, p, v}; the values' memory of
 frequency; the crossover over the rate η of E; and which tokens are selected where the
-classes have unequal numbers of them. `--preset phases` draws the plane of (d, η₀) when
-nothing is frozen. Finished lanes are kept, so the same command resumes a stopped study.
+classes have unequal numbers of them. Finished runs are kept, so the same command
+resumes a stopped study.
 
 A further part freezes E: p beside a trained v heads for the max-margin solution of its
 selection where v needs every sequence.
@@ -71,12 +71,12 @@ from jaxselect.model.step import embedding_step
 from jaxselect.sweep.store import read_chunk
 
 BLOCK = 32
-"""Lanes of one file."""
+"""Runs of one file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One lane.
+    """One run of the study.
 
     Attributes:
         seed: random seed of the draw.
@@ -103,30 +103,29 @@ class Cell:
     skew: float = 0.0
 
 
-Part = Literal["laws", "frequency", "crossover", "selection", "phases", "frozen"]
+Part = Literal["laws", "frequency", "crossover", "selection", "frozen"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """Settings of the study: its lanes, and the theory of the same problem.
+    """Settings of the study: its runs, and the theory of the same problem.
 
     Attributes:
         parts: of the study.
-        problem: n, T, R and I of the laws; of the plane of (d, η₀), too.
+        problem: n, T, R and I of the laws.
         dims: values of d.
         alignment: γ, the value of important tokens after the one step on E.
         alignments: likewise, of the part on selection.
         etas: rates of E in the crossover.
         selection_etas: rates of E in the part on selection.
         classes: R₊ and R₋ in the part on selection.
-        step_sizes: η₀ in the plane of (d, η₀).
         until_log_time: log(1+t) at the end of a joint flow; later than 10⁸ the exponent
             log t − y f of a sequence has no digit left.
         points: of a path.
         seeds: number of draws of each kind.
         tolerance: of the frozen part, the largest ‖dp/dτ − p_mm‖/‖p_mm‖ at which p
             counts as moving along p_mm.
-        workers: processes that run lanes side by side.
+        workers: processes that run runs side by side.
     """
 
     parts: tuple[Part, ...] = ("laws", "frequency", "crossover", "selection", "frozen")
@@ -137,7 +136,6 @@ class Settings(Study):
     etas: tuple[Positive, ...] = tuple(10.0 ** (0.5 * power) for power in range(-8, 9))
     selection_etas: tuple[Positive, ...] = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
     classes: tuple[tuple[Count, Count], ...] = ((4, 4), (3, 5), (2, 6), (1, 7), (1, 4))
-    step_sizes: tuple[float, ...] = (1.0,)
     until_log_time: Annotated[float, Bound(1e3, 1e8, "10³ … 10⁸")] = 1e6
     points: Annotated[int, Bound(4, 10**9, "4 or more")] = 26
     seeds: Several = 8
@@ -147,7 +145,7 @@ class Settings(Study):
 
     @property
     def marks(self) -> np.ndarray:
-        """Values of log(1+t) at which lanes are measured."""
+        """Values of log(1+t) at which runs are measured."""
         return np.geomspace(10.0, self.until_log_time, self.points)
 
     @property
@@ -178,7 +176,7 @@ class Settings(Study):
 
     @property
     def sizes(self) -> Problem:
-        """The shape that all lanes share."""
+        """The shape that all runs share."""
         number = 2 * self.problem.relevant
         if {"selection", "frequency"} & {*self.parts}:
             number = max(number, 8, *(sum(pair) for pair in self.classes))
@@ -207,15 +205,6 @@ PRESETS = presets(
         workers=1,
         seeds=2,
     ),
-    phases=Settings(
-        parts=("phases",),
-        problem=Problem(96, 8, 6, 20),
-        dims=(1e2, 1e4, 1e6, 1e8),
-        step_sizes=tuple(10.0 ** (0.5 * power) for power in range(-2, 8)),
-        points=4,
-        seeds=4,
-        out=Path("results/joint-phases"),
-    ),
 )
 
 
@@ -235,7 +224,7 @@ def instance(cell: dict, sizes: Problem) -> tuple[Parameters, Corpus]:
 
     Args:
         cell: numbers by name of `Cell`, which may be traced.
-        sizes: n, T and the vocabulary, which are shapes; R and I stand in the cell.
+        sizes: n, T and the vocabulary, which are shapes; R and I are in the cell.
 
     Example:
         >>> cell = dataclasses.asdict(Cell(0, 1e4, 0.0, positive=1, negative=3))
@@ -353,7 +342,7 @@ def block(
     marks: np.ndarray,
     sizes: Problem,
 ) -> np.ndarray:
-    """A block of lanes from disk, or run now and written there.
+    """A block of runs from disk, or run now and written there.
 
     Returns:
         One row per cell, with the fields of `Cell` and of `lane`.
@@ -605,57 +594,13 @@ def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarr
     return found, {"number": number, "all": full}
 
 
-DIAGRAM_RATES = {
-    "p alone": (0.0, 1.0, 0.0),
-    "η = 0.01": (0.01, 1.0, 1.0),
-    "η = 1": (1.0, 1.0, 1.0),
-    "η = 100": (100.0, 1.0, 1.0),
-}
-"""Rates of the phase diagram: frozen embeddings, then nothing frozen."""
-ENDS = ("all important", "positive only", "negative only", "other")
-"""How a run of the phase diagram ended: sequences that attend to their own token."""
-
-
-def phases_cells(plan: Settings) -> list[Cell]:
-    """Rates, d and η₀."""
-    return [
-        plan.cell(seed, dim, eta=eta, cls_rate=p, head_rate=v, step_size=step)
-        for eta, p, v in DIAGRAM_RATES.values()
-        for dim in plan.dims
-        for step in plan.step_sizes
-        for seed in plan.draws
-    ]
-
-
-def phases(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
-    """The share of runs by end, over (d, η₀), for each rate of E."""
-    shape = (len(DIAGRAM_RATES), len(plan.dims), len(plan.step_sizes), len(plan.draws))
-    covered = rows["covered"].reshape(*shape, 2) == 1
-    positive, negative = covered[..., 0], covered[..., 1]
-    ends = [
-        positive & negative,
-        positive & ~negative,
-        negative & ~positive,
-        ~positive & ~negative,
-    ]
-    shares = np.stack([end.mean(axis=-1) for end in ends], axis=-1)
-    found = [
-        {"rates": name, "dim": dim}
-        | {end: float(shares[i, j, :, k].mean()) for k, end in enumerate(ENDS)}
-        for i, name in enumerate(DIAGRAM_RATES)
-        for j, dim in enumerate(plan.dims)
-    ]
-    return found, {"shares": shares}
-
-
 PARTS = {
     "laws": (laws_cells, laws),
     "frequency": (frequency_cells, frequency),
     "crossover": (crossover_cells, crossover),
     "selection": (selection_cells, selection),
-    "phases": (phases_cells, phases),
 }
-"""The lanes of each part and its summary; `frozen` has no lanes."""
+"""The runs of each part and its summary; `frozen` has no runs."""
 FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}
 """Corpora for p beside v: important tokens equally frequent, and not."""
 FROZEN_DIM, FROZEN_STEP = 4096.0, 100.0
@@ -665,7 +610,7 @@ KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "support
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
-    """Run the lanes of all parts, and hold them against theory."""
+    """Run the runs of all parts, and compare them with theory."""
     parts = [name for name in PARTS if name in settings.parts]
     cells = {name: PARTS[name][0](settings) for name in parts}
     rows = lanes(settings, table([cell for name in parts for cell in cells[name]]))
@@ -695,10 +640,10 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
         settings,
         work,
         pieces,
-        "blocks of lanes",
+        "blocks of runs",
         ignored=("tolerance",),
         study="joint",
-        form=2,  # Version of the columns of a lane.
+        form=2,  # Version of the columns of a run.
     )
     return np.concatenate(found)
 
@@ -733,15 +678,11 @@ def _text(value: Any) -> str:
 
 COLOURS = {"p": "#0072B2", "p, v": "#E69F00", "E, p": "#009E73", "E, p, v": "#D55E00"}
 """Colours that the colour-blind distinguish (M. Okabe and K. Ito), by subset."""
-END_COLOURS = ("#009E73", "#0072B2", "#E69F00", "#999999")
-"""Colours of ends: all important tokens, one class's, the other's, none."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def draw(finished: Finished) -> Figure:
-    """Four panels of the study; one for each rate of E where it is a phase diagram."""
-    if "phases_shares" in finished.arrays:
-        return _phase_maps(finished)
+    """Four panels of the study."""
     panels = {
         "laws": _laws,
         "frequency": _frequency,
@@ -853,46 +794,6 @@ def _selection(panel: Axes, finished: Finished) -> None:
         bbox_to_anchor=(0.48, 0.93),
         fontsize="small",
     )
-
-
-def _phase_maps(finished: Finished) -> Figure:
-    """Ends over (d, η₀), one panel for each rate of E."""
-    shares = finished.arrays["phases_shares"]
-    names = list(dict.fromkeys(row["rates"] for row in finished.results["phases"]))
-    dims, steps = (finished.settings[name] for name in ("dims", "step_sizes"))
-    figure, axes = subplots(
-        1,
-        len(names),
-        figsize=(3.4 * len(names), 4),
-        squeeze=False,
-    )
-    palette = (
-        np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in END_COLOURS])
-        / 255
-    )
-    for panel, name, share in zip(axes.flat, names, shares, strict=True):
-        panel.imshow(
-            np.clip(share.transpose(1, 0, 2) @ palette, 0, 1),
-            origin="lower",
-            aspect="auto",
-            interpolation="nearest",
-        )
-        panel.set(
-            title=name,
-            xlabel="d",
-            xticks=range(len(dims)),
-            xticklabels=[power(dim) for dim in dims],
-            yticks=range(len(steps)),
-            yticklabels=[power(step) for step in steps],
-        )
-    axes[0, 0].set_ylabel("η₀, step on E before the flow")
-    named = ("all important", "positive only", "negative only", "other")
-    for colour, end in zip(END_COLOURS, named, strict=True):
-        axes[0, -1].plot([], [], "s", color=colour, label=end)
-    axes[0, -1].legend(
-        loc="upper left", fontsize="small", frameon=True, facecolor="white"
-    )
-    return figure
 
 
 LAW = 0.05

@@ -4,7 +4,7 @@ The scores of `attention`, `cross_attention`, `key_query` and `next_token` are l
 what is trained. Small random problems of each are carried to their certified end by
 `solve`. SciPy judges: Radau's implicit method follows the flow of the model as it is
 defined, and non-negative least squares find the shortest vector that separates what it
-selects. The same numbers are held against three papers (mathematics, section 8):
+selects. The same numbers are compared with three papers (mathematics, section 8):
 
 * D. Ataee Tarzanagh and others, arXiv 2306.13596 and 2308.16898: the direction of a
   key-query matrix W tends to that of W_mm, and W before one query z is p zᵀ/‖z‖².
@@ -339,7 +339,7 @@ def off(found: Any, wanted: Any) -> float:
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
-    """Solve every problem, and hold the ends against SciPy and the papers."""
+    """Solve every problem, and compare the ends with SciPy and the papers."""
     rows: list[dict[str, Any]] = []
     results["rows"] = rows
     arrays: dict[str, list] = {

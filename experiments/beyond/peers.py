@@ -108,7 +108,7 @@ class Row(NamedTuple):
         ours: by this package.
         within: largest difference that is the error of theirs; None where the reason
             explains a difference.
-        source: where it stands.
+        source: where it is published.
         reason: how it was read, and why ours differs.
     """
 
@@ -426,7 +426,7 @@ def polarises(iterations: int) -> list[Row]:
     )
     rows.append(
         Row(
-            "largest difference of a and u along the way",
+            "largest difference of a and u along the path",
             0.0,
             way,
             DESCENT,
@@ -689,8 +689,8 @@ def show(found: Finished) -> Shown:
     ]
     return Shown(
         [
-            "Published numbers of neighbouring work beside ours. The paper's own stand "
-            "with the studies of text and of richer networks.",
+            "Published numbers of neighbouring work beside ours. The paper's own are "
+            "with its items.",
             "No corner of this model: single-location regression (squared loss, no "
             "softmax), margins in other norms (mirror descent). Of benign overfitting "
             "of one head the flow is one, the statement on fresh samples is not.",

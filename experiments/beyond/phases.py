@@ -1,15 +1,14 @@
 """Every edge of the phase diagram, predicted and measured.
 
 On shapes that were not used to derive the theory, each edge is bisected over η₀ for
-each seed and d; the study then asks for the collapse of the lower line, for the
-log-time at which a captured class comes back, and which statuses change from ‖p‖ = 10⁶
-to 10⁹. Finished rounds are kept, so the same command resumes a stopped study.
+each seed and d; the study then asks for the collapse of the lower line and for the
+log-time at which a captured class comes back. Finished rounds are kept, so the same
+command resumes a stopped study.
 """
 
 import dataclasses
 import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -37,17 +36,14 @@ from experiments.theory.phases import recovery_log_time
 from experiments.theory.two_classes import Ensemble, critical_alignment
 from experiments.theory.two_classes import step_size as step_size_of
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import independent_tokens, several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
-from jaxselect.margin.certificate import TrialStatus
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
 from jaxselect.sweep.store import read_chunk
-from jaxselect.trial import run_trial
 
 MARKS = np.geomspace(0.05, 80.0, 192)
 """Values of log(1+t) at which weights are looked at."""
@@ -131,7 +127,7 @@ SHAPES = (
     (160, 6, 20, 60),
 )
 """n, T, R and I: the first, one change of each of T, R, I and n, and three others; of
-those that the theory sees captured for good at some d, none had a part in it."""
+those that the theory predicts to stay captured at some d, none had a part in it."""
 TIMES_WITHIN = 1.15
 
 
@@ -147,7 +143,6 @@ class Settings(Study):
         rounds: of bisection.
         diagram: values of η₀ in the measured diagram.
         until_norm: ‖p‖ at which a run ends.
-        later_norm: ‖p‖ to which statuses are carried on.
         workers: processes that run shapes side by side.
     """
 
@@ -157,17 +152,13 @@ class Settings(Study):
     rounds: Count = 4
     diagram: Several = 20
     until_norm: float = 1e6
-    later_norm: float = 1e9
     workers: Count = 2
     out: Path = Path("results/phases")
 
     def check(self) -> None:
-        """Refuse norms that are not in order."""
-        if not 1e3 <= self.until_norm <= self.later_norm <= 1e12:
-            raise BadInput(
-                f"until norm {self.until_norm}, later norm {self.later_norm}: wanted "
-                "10³ … 10¹² in this order"
-            )
+        """Refuse norms out of range."""
+        if not 1e3 <= self.until_norm <= 1e12:
+            raise BadInput(f"until norm {self.until_norm}: wanted 10³ … 10¹²")
 
     def cases(self) -> list[Case]:
         """The shapes, then cases beyond the theory."""
@@ -197,7 +188,6 @@ PRESETS = presets(
         rounds=1,
         diagram=3,
         until_norm=1e4,
-        later_norm=1e6,
     ),
 )
 
@@ -296,7 +286,7 @@ def broken(run: Run) -> np.ndarray:
 
 
 def captured(run: Run) -> np.ndarray:
-    """Whether one class is served and the other is not, for good."""
+    """Whether all tokens of one class are selected at the end, and not of the other."""
     return (run.least < 0.5) & (run.most >= WHOLE)
 
 
@@ -364,17 +354,6 @@ def _edges(ensemble: Ensemble, dims: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 recovery = jax.jit(jax.vmap(recovery_log_time, (None, 0, 0)))
 """Predicted log(1+t) of the return, over pairs of d and η₀."""
-
-
-@jax.jit
-def slopes_of(ensemble: Ensemble, dim: jax.Array) -> jax.Array:
-    """∂ log edge / ∂ log of n, T, R and I, by edge and size."""
-
-    def logs(sizes: jax.Array) -> jax.Array:
-        found = _edges(Ensemble(*jnp.exp(sizes)), dim[None])[0][0]
-        return jnp.log(found)
-
-    return jax.jacfwd(logs)(jnp.log(jnp.stack(ensemble[:4])))
 
 
 def is_edge(step_size: np.ndarray) -> np.ndarray:
@@ -465,8 +444,6 @@ WITHIN = {
     "largest_dim": 3.0,
 }
 """Largest ratio of measured to predicted edge, or its inverse, that counts."""
-SIZES = ("length", "relevant", "irrelevant", "sequences")
-"""The size that each of the second to fifth shape changes."""
 
 
 def compare(case: Case, asked: Brackets, ended: Brackets) -> list[dict]:
@@ -510,34 +487,6 @@ def summary(rows: list[dict], name: str) -> dict[str, float]:
         "least": min(ratios, default=float("nan")),
         "most": max(ratios, default=float("nan")),
     }
-
-
-def exponents(rows: list[dict], cases: list[Case], dim: float) -> list[dict]:
-    """Exponents of the edges in each size: derivative, predicted, measured."""
-    at = {(row["case"], row["edge"], row["fixed"]): row for row in rows}
-    ensemble = jax.tree.map(jnp.asarray, cases[0].ensemble)
-    slopes = np.asarray(slopes_of(ensemble, jnp.asarray(dim)))
-    found = []
-    for size, case in zip(SIZES, cases[1:5], strict=True):
-        order = Shape._fields.index(size)
-        grown = np.log(case.shape[order] / cases[0].shape[order])
-        for place, name in enumerate(NAMES[:5]):
-            key = name, dim
-            if not ((case.name, *key) in at and (cases[0].name, *key) in at):
-                continue
-            there, here = at[case.name, *key], at[cases[0].name, *key]
-            change = np.log(there["predicted"] / here["predicted"])
-            seen = change + np.log(there["ratio"] / here["ratio"])
-            found.append(
-                {
-                    "size": size,
-                    "edge": name,
-                    "derivative": float(slopes[place, order]),
-                    "predicted": float(change / grown),
-                    "measured": float(seen / grown),
-                }
-            )
-    return found
 
 
 def inside(row: dict) -> bool:
@@ -644,54 +593,6 @@ def collapse(
     return found_at, arrays | {"predicted_scaled": np.array(predicted)}
 
 
-def later_statuses(
-    case: Case,
-    prediction: Prediction,
-    seeds: np.ndarray,
-    points: int,
-    norms: tuple[float, float],
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Statuses of the same runs at one norm and at a later one."""
-    draw = case.draw
-
-    def status(row: tuple) -> jax.Array:
-        seed, dim, step_size, norm = row
-        key = jax.random.key(seed)
-        return run_trial(key, draw, dim, step_size, until_norm=norm).status
-
-    low, high = prediction.edges[0, 0] / 10, 1.2 * prediction.critical
-    some = _pairs(np.array(case.dims), np.geomspace(low, high, points))
-    rows = _lanes(some, seeds)
-    lanes = jax.jit(
-        lambda *rows: jax.lax.map(status, rows), compiler_options=fast_compile_options()
-    )
-    first, then = (
-        np.asarray(
-            lanes(rows[0].astype(np.int32), *rows[1:], np.full(len(rows[0]), norm))
-        )
-        for norm in norms
-    )
-    changes = status_changes(first, then)
-    kept = {"status_dims": rows[1], "status_steps": rows[2]}
-    return changes, kept | {"status_first": first, "status_later": then}
-
-
-def status_changes(first: np.ndarray, then: np.ndarray) -> dict[str, Any]:
-    """Numbers of changed statuses, by the status before and after.
-
-    Example:
-        >>> status_changes(np.array([0, 4, 0]), np.array([0, 0, 4]))["changes"]
-        {'UNRESOLVED → SELECTED_ALL': 1, 'SELECTED_ALL → UNRESOLVED': 1}
-    """
-    changes = Counter(
-        f"{TrialStatus(before).name} → {TrialStatus(after).name}"
-        for before, after in zip(first, then, strict=True)
-        if before != after
-    )
-    changed = sum(changes.values())
-    return {"runs": len(first), "changed": changed, "changes": dict(changes)}
-
-
 def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """All pairs, the second coordinate the faster."""
     return np.stack(np.meshgrid(first, second, indexing="ij"), -1).reshape(-1, 2)
@@ -711,11 +612,6 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     names = [case.name for case in cases]
     work = partial(measure, settings)
     found = run_resumable(settings, work, cases, "shapes", study="phases", cases=names)
-    first = cases[0], found[0]["prediction"]
-    few = settings.seed + np.arange(min(settings.seeds, 4))
-    norms = settings.until_norm, settings.later_norm
-    statuses, arrays = later_statuses(*first, few, settings.diagram, norms)
-    arrays |= found[0]["arrays"]
     rows = [row for case in found for row in case["edges"]]
     returned = [row for case in found for row in case["recovery"]]
     results |= {
@@ -725,14 +621,11 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         "recovery_within": share_within(
             [row["ratio"] for row in returned if inside(row)], TIMES_WITHIN
         ),
-        "exponents": exponents(rows, cases, DIMS[0])
-        if settings.shapes == SHAPES
-        else [],
         "collapse": found[0]["collapse"],
-        "statuses": statuses,
     }
     say_each(results["summary"])
-    say_each({x: results[x] for x in ("recovery_within", "collapse", "statuses")})
+    say_each({x: results[x] for x in ("recovery_within", "collapse")})
+    arrays: dict[str, np.ndarray] = found[0]["arrays"]
     return arrays
 
 

@@ -6,9 +6,9 @@ pair a ceiling on η₀. For many purities, numbers of relevant tokens and η₀
 compares the share of sequences that select one token with the share of pairs below
 their ceilings. It also counts certified winners outside their interval.
 
-With reviews the same is asked of them, by the flow of `experiments.text.flow`: over c,
-where only words with |posterior difference| ≥ c are kept, and over d, at every η₀.
-Each of these cells has a certificate of its end, or says that it has none.
+With reviews it measures the same, by the flow of `experiments.text.flow`: over c, where
+only words with |posterior difference| ≥ c are kept, and over d, at every η₀. Each of
+these cells has a certificate of its end, or says that it has none.
 
     python -m experiments.beyond.purity [--dataset imdb_reviews]
 """
@@ -250,7 +250,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
 
 def on_reviews(settings: Settings, results: dict) -> None:
     """Every end and certificate, over c and over d, at every η₀."""
-    # Here, not above: synthetic tokens want none of the packages that read reviews.
+    # Here, not above: synthetic tokens need none of the packages that read reviews.
     from experiments.text.data import load, subsample
     from experiments.text.fitting import Fit
 
@@ -402,7 +402,7 @@ def foretold(found: Finished) -> Measured:
 
 
 def held(found: Finished) -> Measured:
-    """Pairs outside their interval are held by others: the load is below one."""
+    """Other pairs compensate those outside their interval: the load is below one."""
     pairs = found.results["pairs"]
     load = pairs["largest_load"]
     verdict = Verdict.NOT_RUN
@@ -426,7 +426,7 @@ CLAIMS = (
         foretold,
     ),
     Claim(
-        "A pair outside its interval ends certified only where others hold its loser.",
+        "A pair outside its interval ends certified only where others compensate it.",
         held,
     ),
 )
@@ -437,9 +437,9 @@ def show(found: Finished) -> Shown:
     pairs = found.results["pairs"]
     sentences = [
         f"Of {pairs['active']} active pairs of {pairs['certified']} certified runs "
-        f"{pairs['outside']} stand outside their interval.",
-        "With several relevant tokens per sequence those of both labels meet, and "
-        "ties begin below the ceilings, which bound from above alone.",
+        f"{pairs['outside']} are outside their interval.",
+        "With several relevant tokens per sequence those of positive and of negative "
+        "bags meet, and ties begin below the ceilings, which bound from above alone.",
     ]
     sentences += [
         f"{row['per_sequence']} relevant per sequence, purity {num(row['purity'])}: "

@@ -1,7 +1,7 @@
 """Are all important tokens selected at infinite d, whatever the step size?
 
 Where all important tokens are equally frequent they are, and otherwise from a step size
-on that the data decide. Between these a class may stay captured for ever (mathematics,
+on that the data decide. Between these a class may stay captured (mathematics,
 section 6b). Corpora of Assumption 1 with random frequencies and weights are followed
 from the Gaussian start, which is p = 0 at d = ∞, and from others, at all step sizes.
 """
@@ -45,7 +45,7 @@ from jaxselect.stages import flow_to_end
 PEAK = 1.2784645427610738
 """The z at which z σ(−z) is largest."""
 FADED = -30.0
-"""Log of the pull of a missed token, in log-time, that moves no score any more."""
+"""Log of the force of a missed token, in log-time, that moves no score any more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,12 @@ def one(
 ) -> dict[str, jax.Array]:
     """A run at d = ∞, where E_s is e_s + b_s v, beside what theorem 6b.2 says of it.
 
-    Sequences that miss their token pull no more: the certificate is that of the others,
-    if along their p_mm the missed token falls behind faster than log t.
+    Sequences that miss their token exert no force: the certificate is that of the
+    others, if along their p_mm the missed token falls behind faster than log t.
 
     Returns:
-        By name: `selected`, whether all important tokens are for good; `captured`,
-        whether some are missed for good; `excluded`, whether one is then missed that is
+        By name: `selected`, whether all important tokens are; `captured`,
+        whether some are missed; `excluded`, whether one is then missed that is
         as rare as a token of the other class; `sure`, whether part 3 excludes it.
     """
     keys = jax.random.split(jax.random.key(seed))
@@ -181,7 +181,7 @@ def draw(finished: Finished) -> Figure:
         colour, label = SERIES[row % len(SERIES)], f"p₀ of size {start:g}"
         axis.semilogx(found["sizes"], captured, "o-", color=colour, label=label)
         axis.semilogx(found["sizes"], sure, ":", color=colour)
-    axis.set(xlabel="η₀", ylabel="captured for good\n(dotted: excluded by theorem)")
+    axis.set(xlabel="η₀", ylabel="captured\n(dotted: excluded by theorem)")
     axis.legend()
     return figure
 
@@ -195,21 +195,21 @@ def never(found: Finished, wrong: str, asked: str) -> Measured:
         f"{fails} runs against it",
         f"{total} runs",
         num(fails / max(total, 1)),
-        "theorem 3e.4, and the pulls of missed tokens",
+        "theorem 3e.4, and the forces of missed tokens",
     )
 
 
 def decided(found: Finished) -> Measured:
-    """Every run ends certified, whichever way."""
+    """Every run ends certified."""
     rows = found.results["rows"]
     names = "selected", "captured", "runs"
     selected, captured, total = (sum(row[name] for row in rows) for name in names)
     return Measured(
         of_cases(selected + captured, total),
-        f"{selected} select all, {captured} miss a token for good",
+        f"{selected} select all, {captured} miss a token",
         f"{total} runs",
         num(1 - (selected + captured) / total),
-        "theorem 3e.4, and the pulls of missed tokens",
+        "theorem 3e.4, and the forces of missed tokens",
     )
 
 
@@ -235,7 +235,7 @@ def show(found: Finished) -> Shown:
     table += [[num(row[name]) for name in names] for row in found.results["rows"]]
     return Shown(
         [
-            "Frequent tokens of one class may be missed for ever at infinite d: from a "
+            "Frequent tokens of one class may never be selected at infinite d: from a "
             "random start at large step sizes, from the Gaussian one between small "
             "ones and those from which theorem 6b.2 (3) excludes it."
         ],

@@ -501,7 +501,7 @@ def _checked(
     if repeated.any():
         row = np.argwhere(repeated)[0]
         raise BadInput(
-            f"token id {ordered[row[0], row[1]]} stands twice in bag {row[0]}: add the "
+            f"token id {ordered[row[0], row[1]]} occurs twice in bag {row[0]}: add the "
             "counts up, one entry per distinct token"
         )
     wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)

@@ -62,11 +62,11 @@ from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
 _EARLIER = 0.75
-# Share of the strongest pull, in units of the longest token, that is left of all where
-# pulls hold each other; pulls that add up hold nothing, whatever the curvature is.
+# Share of the strongest force, in units of the longest token, that is left of all where
+# forces balance; forces that add up balance nothing, whatever the curvature is.
 # Measured: up to 5e-4 at ties, 0.04 and more in overtakings.
 _CANCELS = 1e-2
-# Share of a held sequence's weight at which a token that lost is back.
+# Share of a tied sequence's weight at which a losing token has returned.
 RETURNED = 1e-3
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
 # this many roundings of the longest.
@@ -74,18 +74,19 @@ _EMPTY_AXIS = 100
 
 
 class Held(NamedTuple):
-    """Ties that a flow keeps at rest, as they are contracted; what ends it.
+    """Ties that a flow keeps in equilibrium, as they are contracted; what ends it.
 
     Attributes:
         tied: sequences in which no token but the top one may regain `RETURNED`.
         tokens: the tokens of every sequence, before the contraction.
         rows: of every token, in axes of the ties.
-        means: of a tied sequence, the mean of its selected rows at rest; else zero.
+        means: of a tied sequence, the mean of its selected rows in equilibrium; else
+            zero.
         bends: of a tied sequence, their covariance with its values there; else zero.
         slopes: −∂ℓ/∂f of every sequence there.
-        reach: of every sequence, a bound on the push by ties off their rest, per unit
-            of w_X (−ℓ′) and of weight off its top token.
-        allowed: the push that all sequences may exert together.
+        reach: of every sequence, a bound on the force by ties off equilibrium, per
+            unit of w_X (−ℓ′) and of weight off its top token.
+        allowed: the force that all sequences may exert together.
     """
 
     tied: Bool[Array, " sequences"]
@@ -103,13 +104,13 @@ class Held(NamedTuple):
         values: Float[Array, " sequences width *classes"],
         corpus: Corpus,
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-        """Compute how far shares of losing tokens, and their push, exceed both bounds.
+        """Compute how far shares of losing tokens, and their force, exceed both bounds.
 
-        The push is the force along the ties at rest, in which that of the tied tokens
+        It is the force along the ties in equilibrium, in which that of the tied tokens
         on each other vanishes but for a factor (−∂ℓ/∂f)(1 − Q_X) of every sequence.
 
         Returns:
-            Two logarithms, negative where the ties stay at rest.
+            Two logarithms, negative where the ties stay in equilibrium.
         """
         attention = attend_bags(logits, values, corpus)
         tied, top = self.tied[:, None], corpus.marks(attention.top)
@@ -129,7 +130,7 @@ class Held(NamedTuple):
         slope = corpus.loss.slope(margin.value)
         size = jnp.linalg.norm(push) + corpus.weighted(slope * lost) @ self.reach
         back = jnp.max(jnp.where(tied & ~top, share, 0.0)) / RETURNED
-        # Newton's method, which finds the time of an event, wants numbers.
+        # Newton's method, which finds the time of an event, needs numbers.
         tiny = jnp.finfo(size.dtype).tiny
         back, size = (jnp.maximum(x, tiny) for x in (back, size / self.allowed))
         return jnp.log(back), jnp.log(size)
@@ -201,7 +202,7 @@ def cls_flow(
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
         held: contracted ties; the flow ends as TIES_DISTURBED when a token returns
-            to them, or when others push them from their rest.
+            to them, or when forces of others move them from equilibrium.
         settings: tolerances and bounds.
 
     Returns:
@@ -209,7 +210,7 @@ def cls_flow(
         differentiable once, in both modes.
 
     Raises:
-        BadInput: what is no problem, a bound that is NaN, a norm below 0, or times that
+        BadInput: not a problem, a bound that is NaN, a norm below 0, or times that
             go back.
 
     Example:
@@ -398,7 +399,7 @@ class QueryProblem(NamedTuple):
         corpus: n labelled bags.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at; None for none.
-        held: ties that are to stay at rest; None for none.
+        held: ties that are to stay in equilibrium; None for none.
         strata: the same bags in groups of one width, of which their forces are added
             up; none where the corpus is one such group.
     """

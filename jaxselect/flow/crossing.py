@@ -24,7 +24,7 @@ from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
 from .integration import FlowStatus
 
-# Parts of a way, each a thousandth of the time in which tokens change places.
+# Parts of an interval, each a thousandth of the time in which tokens change places.
 _PARTS = 32
 # The classical Runge-Kutta method: node and weight of each stage.
 _STAGES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
@@ -88,7 +88,7 @@ def _crossing_between(
 
 
 # The first point of a path, as a share of its end: 1e-2 in log(1+t) by default, where p
-# has moved by a hundredth of the first pull.
+# has moved by a hundredth of the first force.
 _FIRST_POINT = 1e-8
 # Steps of Newton's method from the guess to the root.
 _NEWTON_STEPS = 4

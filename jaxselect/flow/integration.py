@@ -69,7 +69,7 @@ class FlowStatus(Status):
     TIES_DISTURBED = (
         6,
         "A losing token regained a thousandth of the weight beside ties, or losing "
-        "tokens push the ties from their rest.",
+        "tokens move the ties from equilibrium.",
     )
 
 
@@ -192,7 +192,7 @@ def integrate(
 
 def _first_of(events: Events) -> dfx.Event:
     def condition(event: Event) -> Callable[..., Float[Scalar, ""]]:
-        # Diffrax wants the value of an event in the default precision.
+        # Diffrax expects the value of an event in the default precision.
         return lambda t, y, args, **_: event(t, y, args).astype(float)
 
     upwards = jax.tree.map(lambda _: True, events)
@@ -307,8 +307,8 @@ def status_of(
 ) -> Int[Scalar, ""]:
     """Return the `FlowStatus` of an integration that a time or cancellation may end.
 
-    At a tie the pulls hold each other (`held`), and the growth rate of a move of p
-    along v is negative.
+    At a tie forces balance each other (`held`), and the growth rate of a displacement
+    of p along v is negative.
     """
     solution = found.solution
     slow = solution.result == dfx.RESULTS.max_steps_reached

@@ -1,7 +1,7 @@
 """A linearly implicit Runge–Kutta method for stiff gradient flows, driven by diffrax.
 
 A Rosenbrock method linearises the field once per step and solves one linear system per
-stage. No Newton iteration can fail, and every lane of a batch does the same work. The
+stage. No Newton iteration can fail, and all elements of a batch do the same work. The
 method commutes with affine changes of variables and time, so it follows a solution that
 is linear in time, such as p_mm log t + ρ, exactly at any step size (mathematics,
 section 3a).
@@ -167,9 +167,9 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         """One step from t0 to t1."""
         del solver_state, made_jump
         field, in_time, jacobian = self.linearise(t0, y0, args)
-        # Empty steps, in which a lane waits for its batch, and refused ones are gone
-        # through as tiny steps and dropped: in reverse mode a number that is not finite
-        # would reach what came before.
+        # Empty steps, in which an element waits for its batch, and refused ones are
+        # tiny steps that are dropped: in reverse mode a number that is not finite would
+        # reach what came before.
         solve, sound, h = self.solver(jacobian, step_length(t0, t1), y0)
 
         def stage(stages: Array, tableau: tuple[Array, ...]) -> tuple[Array, None]:

@@ -23,7 +23,7 @@ def certify_descent(
     step_size: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None = None,
 ) -> Certificate:
-    """Certify that gradient descent on p stays on p_mm log(h j) + ρ for ever.
+    """Certify that gradient descent on p stays on p_mm log(h j) + ρ.
 
     Earlier than this, `certify_at` certifies selection and direction of the flow from p
     by the risk alone, and those of descent, too, with a step below `risk.largest_step`.
@@ -42,7 +42,7 @@ def certify_descent(
         The certificate; `perturbation_bound` has the jumps of all later steps in it.
 
     Raises:
-        BadInput: what is no problem, or a p that does not fit it.
+        BadInput: not a problem, or a p that does not fit it.
 
     Example:
         >>> import dataclasses, jax, optax

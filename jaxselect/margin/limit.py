@@ -139,7 +139,7 @@ def limit(
         The prediction, differentiable in the problem in both modes.
 
     Raises:
-        BadInput: what is no problem.
+        BadInput: not a problem.
     """
     check(problem)
     check_selected(selected, problem.corpus)
@@ -273,7 +273,7 @@ def spans_of(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> S
     """Compute the spans of all pairs and of the active ones, with derivatives."""
     # In a loop the factorisation is compiled once: each is a fifth of what a TPU's
     # compiler does for a trial. Two batched ones must not be side by side: in jaxlib's
-    # pool of two threads they can wait for each other for ever. The margin's comes
+    # pool of two threads they can wait for each other without end. The margin's comes
     # first, by a condition that always holds.
     pairs = margin.pairs
     any_rows = pairs.centred(embeddings, pairs.held & (margin.iterations >= 0))
@@ -320,7 +320,7 @@ def minimise(
     strength, margin = jax.lax.stop_gradient((strength, margin))
     pairs, dtype = margin.pairs, margin.norm.dtype
     wanted = active.inverse * (active.axes @ margin.direction)
-    # Σ λ = ‖p_mm‖² terms cancel in the pull on a token.
+    # Σ λ = ‖p_mm‖² terms cancel in the force on a token.
     size = jnp.maximum(margin.norm**2, jnp.finfo(dtype).tiny)
     tolerance = STATIONARY * jnp.finfo(dtype).eps * size
 

@@ -147,7 +147,7 @@ def newton_decrement(
 
     The forces of a bag add up to zero, so embeddings may be measured from any origin.
     Their mean weighted by the sizes of the forces gives the smallest rounding error: a
-    token held weakly suffers from the rounding of its own forces alone.
+    token on which small forces act has the rounding of its own forces alone.
 
     Source: mathematics, section 7b.
 

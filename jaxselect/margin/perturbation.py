@@ -1,11 +1,12 @@
-"""What may still come: one lemma, to which every certificate gives a list.
+"""What may still change: one lemma, to which every certificate gives a list.
 
 **Perturbed contraction.** Let Φ be convex on the ball of radius R around its minimum ρ,
-and let z follow −∇Φ but for perturbations, forces or jumps, of ways B_i = ∫‖d_i‖. If
-δ_0 + Σ B_i ≤ R, then ‖z − ρ‖ ≤ δ_0 + Σ B_i for ever (mathematics, lemma 3e.3).
+and let z follow −∇Φ but for perturbations, forces or jumps, of total displacement
+B_i = ∫‖d_i‖. If δ_0 + Σ B_i ≤ R, then ‖z − ρ‖ ≤ δ_0 + Σ B_i at all later times
+(mathematics, lemma 3e.3).
 
-The list of a certificate: inactive pairs, terms that the pair sum omits, ties that are
-not quite at rest, steps of descent. Arrays are of JAX or of NumPy.
+The list of a certificate: inactive pairs, terms that the pair sum omits, ties near
+equilibrium, steps of descent. Arrays are of JAX or of NumPy.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,13 @@ from .minimum import Minimum, Number
 
 
 def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
-    """Bound ‖z − ρ‖ for ever by δ_0 + Σ B_i; ∞ beyond the basin.
+    """Bound ‖z − ρ‖ at all later times by δ_0 + Σ B_i; ∞ beyond the basin.
 
     Source: mathematics, lemma 3e.3.
 
     Args:
         distance: δ_0 = ‖z − ρ‖ now.
-        ways: B_i, the way that each perturbation moves z from now on.
+        ways: B_i, the total displacement of z by each perturbation from now on.
         basin: R, radius of a ball around ρ on which Φ is convex.
 
     Returns:
@@ -71,10 +72,10 @@ class TieMotion(NamedTuple):
 def tie_motion(
     rest: Minimum, distance: Number, push: Number, log_time: Number
 ) -> TieMotion:
-    """Bound the motion of ties that losing tokens push.
+    """Bound the displacement of ties by the forces of losing tokens.
 
     Within the basin the curvature is at least μ/2, so that δ = Πp − z* obeys d‖δ‖/dt ≤
-    −½ μ‖δ‖ + x. Where x falls like 1/(1+t), e^τ x at τ_0 bounds it for ever, and
+    −½ μ‖δ‖ + x. Where x falls like 1/(1+t), e^τ x at τ_0 bounds it later, and
 
         ‖δ‖ ≤ δ_0 + 2x/μ,    ∫‖δ‖ dτ ≤ δ_0 log(1 + 2/(μ e^{τ_0})) + 2x/μ.
 

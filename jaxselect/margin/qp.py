@@ -97,7 +97,7 @@ class QuadraticProgram(NamedTuple):
     Attributes:
         tokens: E, as they were given but for a power of two.
         pairs: s over r where s must score above r by the margin.
-        blur: the size up to which differences may be lost to the format; usually zero.
+        blur: size up to which the format may lose differences; usually zero.
     """
 
     tokens: Float[Array, "vocabulary dim"]
@@ -171,9 +171,9 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
         stored = Candidate(state[1].direction, state[1].duals, candidate.near)
         return jnp.zeros_like(doubtful), _precise(problem, stored)
 
-    # A loop of one turn: in a batch it is run only if some lane asks, and in it p and λ
-    # are numbers stored. Within one program the two uses of a dual may be computed
-    # twice, in two roundings that do not cancel.
+    # A loop of one turn: in a batch it runs only if some element needs it, and in it p
+    # and λ are numbers stored. Within one program the two uses of a dual may be
+    # computed twice, in two roundings that do not cancel.
     return lax.while_loop(lambda state: state[0], precise, (doubtful, answer))[1]
 
 
@@ -472,7 +472,7 @@ def _misses(
     point: Float[Array, " rank"],
 ) -> Bool[Array, "*pairs"]:
     """Whether D p < 1, by pair."""
-    # A pair that misses the margin by rounding only would come and go for ever.
+    # A pair that misses the margin by rounding only would come and go without end.
     rounding = jnp.finfo(axes.dtype).eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
     return pairs.leads(point @ axes) < 1 - MISSED * rounding
 
@@ -565,7 +565,7 @@ def _advance(
     # With dz = z · widening the change of the duals is dλ = −λ · (wanted + widening),
     # where λz · wanted is what the product λz should lose to first order.
     def newton(wanted: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        """Solve for a step, and say what the next one should want."""
+        """Solve for a step; return what the products should lose in the next one."""
         rest, scalar = right_side(wanted)
         *step, widening = direction(cho_solve(factor, rest), scalar)
         length = longest(wanted, widening)
@@ -576,7 +576,7 @@ def _advance(
         corrected = 1 - (1 + widening) * widening - centred
         return corrected, (*step, widening, wanted, length)
 
-    # The predictor wants all of the products, the corrector what that shows.
+    # The predictor reduces products to zero, the corrector by what that shows.
     number = pairs.held.sum().astype(axes.dtype)
     solved_border = cho_solve(factor, border)
     _, steps = lax.scan(newton, jnp.ones_like(slack), None, length=2)
@@ -790,7 +790,7 @@ def _sum(
 def unit_size(
     values: Float[Array, "rows columns"],
 ) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Scale values by 2^−k to size one; return k and the size that rounding blurs.
+    """Scale values by 2^−k to size one; return k and the size of rounding errors.
 
     Processors may treat subnormal numbers as zero. If entries or their differences are
     subnormal before or after scaling, lengths of a similar size are uncertain;

@@ -375,7 +375,7 @@ def log_strongest_pull(
     others = ~corpus.marks(attention.top)
     margin = functional_margin(corpus.labels, attention.output)
     distance = jnp.where(others, margin.size_along(attention.advantage), 0.0)
-    # The inner `where` keeps the derivative of log finite where there is no pull.
+    # The inner `where` keeps the derivative of log finite where there is no force.
     log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
     return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
 

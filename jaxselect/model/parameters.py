@@ -331,7 +331,7 @@ class Products(eqx.Module):
 
 
 class Frame(Coordinates):
-    """Parameters in few coordinates, and the way back to R^d.
+    """Parameters in few coordinates, and the map back to R^d.
 
     If d ≤ |S| + 2, the coordinates are those of R^d. The last axis is zero where p_0 is
     in the span of E.

@@ -12,18 +12,18 @@ from .grid import FAMILIES, Grid, Shape
 from .run import lane_kinds, program
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
-"""Lanes per chunk and device, at most: a second of work for a core, enough for an
-accelerator to fill. Lanes in step wait for the slowest: on the default grid 64 take 2.8
+"""Runs per chunk and device, at most: a second of work for a core, enough for an
+accelerator to fill. Runs in step wait for the slowest: on the default grid 64 take 2.8
 times the steps they need, and 256 five times. A TPU's compiler unrolls over them, too:
 of 256 the program is nearly twice as large, for a fifth less of its estimated cycles in
-each step and lane."""
+each step."""
 FEW_RUNS = {"cpu": 80, "gpu": 256, "tpu": 576}
 """Runs up to which a sweep would compile for longer than all effort saves it: by the
 grid, not by how it is run, so that its results have the same bytes in any case.
 
 On a CPU all effort takes 21 s longer for the default sizes, and saves 1.2 of 1.6 ms in
 each of some 220 steps of a run. For a v5e, by the compiler's estimates, it takes 11 s
-longer and makes a step of 64 lanes of 9.5 ms one of 3.8: nine chunks pay for it."""
+longer and makes a step of 64 runs of 9.5 ms one of 3.8: nine chunks pay for it."""
 MEMORY_SHARE = 0.9
 """Share of a device's memory that a program may take."""
 _LOG = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ def chunk_layout(
     chunk_size: int | None = None,
     measured: bool = True,
 ) -> tuple[bool, int]:
-    """Choose whether the lanes of a chunk run in lockstep, and how many it has.
+    """Choose whether a chunk runs in lockstep, and how many runs it has.
 
     Args:
         grid: grid of trials.
         kind: kind of device: `cpu`, `gpu` or `tpu`.
         vmapped: in step or not; by default on accelerators.
         chunk_size: by default what suits the device.
-        measured: let a device say how many lanes it holds.
+        measured: let a device say how many runs it holds.
 
     Example:
         >>> chunk_layout(Grid(), "cpu")
@@ -76,7 +76,7 @@ def compile_options_for(grid: Grid) -> dict[str, Any]:
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:
-    """Find how many lanes fit into the memory of the first device.
+    """Find how many runs fit into the memory of the first device.
 
     The program of the largest shape is compiled with the options of the sweep, so JAX's
     cache keeps it; it is compiled again only if it does not fit.
@@ -97,18 +97,18 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
     found = max_batch(held, int(MEMORY_SHARE * stats["bytes_limit"]), most)
     if found < most:
-        _LOG.warning("%d lanes in step, not %d: the device holds no more", found, most)
+        _LOG.warning("%d runs in step, not %d: the device holds no more", found, most)
     return found
 
 
 def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
-    """Find the largest power of two, up to a bound, of lanes that fit.
+    """Find the largest power of two, up to a bound, of runs that fit.
 
     Args:
-        held: bytes that a program of so many lanes takes, which grow by as many with
-            each lane; asked once, or twice where the most do not fit.
+        held: bytes that a program of so many runs takes, which grow by as many with
+            each run; asked once, or twice where the most do not fit.
         available: bytes of the device.
-        most: lanes, a power of two.
+        most: runs, a power of two.
 
     Returns:
         One or more: the device will say what is wrong with one.

@@ -20,7 +20,7 @@ from ..margin.certificate import TrialStatus
 from .grid import Grid
 
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
-"""Packages whose versions stand beside every result."""
+"""Packages whose versions are kept with every result."""
 
 
 def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
@@ -28,8 +28,8 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
 
     Args:
         grid: grid of trials.
-        chunk_size: lanes per chunk.
-        vmapped: lanes of a chunk in step.
+        chunk_size: runs per chunk.
+        vmapped: runs of a chunk in step.
         kind: kind of device: `cpu`, `gpu` or `tpu`.
 
     Raises:

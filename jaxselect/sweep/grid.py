@@ -4,7 +4,7 @@ Integer axes fix shapes: each combination of their values is compiled once. All 
 axes are traced, so one program serves all seeds, d and η₀ of a shape.
 
 A family of data is a function (key, **settings) → `Corpus`. In results on disk, in
-workers and on command lines a family, and a way to make embeddings, is given by a name
+workers and on command lines a family, and an embedding function, is given by a name
 that any process can import: a short one of `FAMILIES` or `EMBEDDINGS`, or
 `module:function`.
 """
@@ -49,7 +49,7 @@ EMBEDDINGS: dict[str, Callable[..., Any]] = {
     "embedding_step": embedding_step,
     "embedding_steps": embedding_steps,
 }
-"""Ways to make the embeddings that have a name; `embedding_steps(4)` is four steps."""
+"""Named functions that make embeddings; `embedding_steps(4)` takes four steps."""
 
 _KNOWN: dict[str, Any] = {name: draw for name, (draw, _) in FAMILIES.items()}
 _KNOWN |= EMBEDDINGS

@@ -63,8 +63,8 @@ class Job:
 
     Attributes:
         grid: grid of trials.
-        chunk_size: lanes per chunk.
-        vmapped: lanes of a chunk in step, or one after the other.
+        chunk_size: runs per chunk.
+        vmapped: runs of a chunk in step, or one after the other.
         folder: of the results, seen by all workers under this name.
     """
 

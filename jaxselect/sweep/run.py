@@ -1,4 +1,4 @@
-"""Cutting a grid into chunks of lanes, and running one chunk.
+"""Cutting a grid into chunks of runs, and running one chunk.
 
 The random numbers of a trial depend on its seed alone and chunks are independent, so
 they may run in any order, on any machine, and more than once.
@@ -27,7 +27,7 @@ from .store import write_chunk
 def start(
     grid: Grid, shape: Shape, *numbers: Any
 ) -> tuple[Parameters, Parameters, Corpus, Any]:
-    """Draw the parameters before and after the step on E, the corpus and η₀ of a lane.
+    """Draw the parameters before and after the step on E, the corpus and η₀ of a run.
 
     The values are those of `lane_values`, traced or not.
 
@@ -53,7 +53,7 @@ def lane_kinds(
     Args:
         grid: its precision is used, and how its data and embeddings are made.
         shape: values on the axes that decide shapes.
-        lanes: in step in a call; none for a call of one lane.
+        lanes: in step in a call; none for a call of one run.
 
     Returns:
         A kind for each of `Grid.traced`, of the fields of a `Point`, and of the bound
@@ -85,7 +85,7 @@ ONWARD = tuple(Point.__dataclass_fields__)
 
 
 class Chunk(NamedTuple):
-    """Lanes that run on one device and are written to one file.
+    """Runs on one device that are written to one file.
 
     Attributes:
         shape: values on the axes that decide shapes.
@@ -97,15 +97,15 @@ class Chunk(NamedTuple):
 
 
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
-    """Cut a grid into chunks of lanes that should take equally long.
+    """Cut a grid into chunks of runs that should take equally long.
 
-    A batch takes as long as its slowest lane and a sweep as long as its last chunk.
-    Lanes are therefore sorted by predicted steps, the longest first, with the seeds of
+    A batch takes as long as its slowest run and a sweep as long as its last chunk.
+    Runs are therefore sorted by predicted steps, the longest first, with the seeds of
     a cell in a row.
 
     Args:
         grid: grid of trials.
-        chunk_size: lanes per chunk; the last of a shape may hold fewer.
+        chunk_size: runs per chunk; the last of a shape may hold fewer.
 
     Returns:
         The chunks; a list position is a chunk's number in the store.
@@ -138,7 +138,7 @@ def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
 
 
 def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
-    """Estimate the steps of a flow by a rough fit, used only to sort lanes.
+    """Estimate the steps of a flow by a rough fit, used only to sort runs.
 
     With γ the predicted |E_sᵀv| of an important token, a clean flow takes 60 steps.
     More are needed where random overlaps rival the step on E (γ√d below 3), where
@@ -162,17 +162,17 @@ def program(
 ) -> jax.stages.Wrapped:
     """Compile the trials of one shape.
 
-    A flow has stages (`trial.flow_to_end`), and lanes in lockstep wait for each other.
-    Lanes that need more than one stage therefore form a second batch. Both programs
+    A flow has stages (`trial.flow_to_end`), and runs in lockstep wait for each other.
+    Runs that need more than one stage therefore form a second batch. Both programs
     take the arguments of `lane_kinds`; a point at t = 0 means p_0.
 
     Args:
         grid: its family, its static settings and the names of its axes are used.
         shape: values on the axes that decide shapes.
-        vmapped: all lanes of a call in step, under `vmap`, or one lane a call.
+        vmapped: all runs of a call in step, under `vmap`, or one run a call.
 
     Returns:
-        A jitted function of `lane_values`, by name; in step they are arrays of lanes.
+        A jitted function of `lane_values`, by name; in step they are arrays of runs.
     """
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
@@ -205,22 +205,22 @@ def run_chunk(
     device: Any = None,
     programs: Programs = program,
 ) -> np.ndarray:
-    """Run the lanes of a chunk, in one call or one by one.
+    """Run a chunk, in one call or run by run.
 
-    Lanes in lockstep share every instruction, which suits accelerators, but all take as
+    Runs in lockstep share every instruction, which suits accelerators, but all take as
     many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
 
     Args:
         grid: grid of trials.
         chunk: one chunk of `plan`.
-        chunk_size: lanes of a full chunk, and of a call where they are in step.
-        vmapped: all lanes in step, or one after the other.
+        chunk_size: runs of a full chunk, and of a call where they are in step.
+        vmapped: all runs in step, or one after the other.
         device: where; JAX's default if not given.
         programs: from grid, shape and `vmapped` to a function of `lane_values`, by
             default compiled as it is called.
 
     Returns:
-        A table with one row per lane: `lane`, then the fields of `Trial`.
+        A table with one row per run: `lane`, then the fields of `Trial`.
     """
     kinds = lane_kinds(grid, chunk.shape)
     run = programs(grid, chunk.shape, vmapped)
@@ -252,17 +252,17 @@ def run_lanes(
     in_step: int | None,
     device: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Run a program on lanes, in one call or one by one.
+    """Call a program, once for many runs or run by run.
 
     Args:
-        run: from the values of a lane, or of so many in step, to a record of arrays.
-        columns: its arguments, a row per lane.
-        in_step: lanes of a call; fewer are filled up, and cut again, so that no second
-            program is compiled. None for one lane a call.
+        run: from the values of a run, or of so many in step, to a record of arrays.
+        columns: its arguments, a row per run.
+        in_step: runs of a call; fewer are filled up, and cut again, so that no second
+            program is compiled. None for one run a call.
         device: see `run_chunk`.
 
     Returns:
-        The fields of the record, a row per lane.
+        The fields of the record, a row per run.
 
     Example:
         >>> from types import SimpleNamespace
@@ -272,7 +272,7 @@ def run_lanes(
 
     def call(arguments: Sequence[Any]) -> dict[str, np.ndarray]:
         asked = jax.device_put(list(arguments), device)
-        # Waited for: two calls at once may wait for each other for ever on CPU.
+        # Waited for: two calls at once may wait for each other without end on a CPU.
         return jax.device_get(vars(run(*asked)))
 
     number = len(columns[0])
@@ -285,7 +285,7 @@ def run_lanes(
 
 
 def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Make a table with one row per lane: `lane`, then the fields of a record.
+    """Make a table with one row per run: `lane`, then the fields of a record.
 
     Example:
         >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
@@ -323,7 +323,7 @@ def run_and_write(
         programs: see `run_chunk`.
 
     Returns:
-        The numbers of a progress bar: lanes, and counts by status.
+        The numbers of a progress bar: runs, and counts by status.
     """
     chunk = _planned(grid, chunk_size)[index]
     rows = run_chunk(

@@ -1,6 +1,6 @@
-"""Storage of a sweep: one file per chunk of lanes, opened as labelled arrays.
+"""Storage of a sweep: one file per chunk of runs, opened as labelled arrays.
 
-A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one row per lane,
+A folder holds `settings.json` and `chunks/00000.npy`, …: tables with one row per run,
 each followed by a digest of the settings, the chunk's number and the table. A chunk is
 written under another name and then renamed, so a file is always complete; a file with
 another digest is not a chunk of its folder. `load("results/default")` opens a folder.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 MISSING = -1
-"""Status of a lane that no finished chunk holds."""
+"""Status of a run that no finished chunk holds."""
 DIGEST = hashlib.sha256().digest_size
 """Bytes at the end of a chunk that say what it is of."""
 _LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def prepare(folder: Path, description: dict[str, Any]) -> None:
             f"{folder} holds chunks, but no settings.json that says what they are of: "
             "restore it, choose another folder, or remove these chunks"
         )
-    # The order of the axes is that of the lanes: keys stay as they are.
+    # The order of the axes is that of the runs: keys stay as they are.
     text = json.dumps(description, indent=2, allow_nan=False) + "\n"
     with replacing(path) as aside:
         aside.write_text(text, encoding="utf-8")
@@ -68,7 +68,7 @@ def require_same(folder: Path, description: dict[str, Any]) -> None:
     """
     found, wanted = read_description(folder), json.loads(json.dumps(description))
     differing = differences(found, wanted)
-    # Lanes are counted along the axes in their order.
+    # Runs are counted along the axes in their order.
     here, there = (list(each.get("axes", {})) for each in (found, wanted))
     if differing := differing or differences(here, there, "order of axes"):
         raise BadInput(
@@ -132,7 +132,7 @@ def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
     Args:
         folder: a folder made by `prepare`.
         index: number of the chunk.
-        rows: structured array, one row per lane, with the field `lane`.
+        rows: structured array, one row per run, with the field `lane`.
 
     Raises:
         OSError: what the operating system says of the disk.
@@ -223,7 +223,7 @@ def load_all(folder: str | Path) -> "xarray.Dataset":
 
     Returns:
         One variable per field over the axes of the grid, and `file`, the number of the
-        chunk a lane came from. Whole numbers are −1 and others NaN where a lane is
+        chunk a run came from. Whole numbers are −1 and others NaN where a run is
         missing; `attrs` holds the description, among it the names of the statuses.
 
     Raises:

@@ -187,31 +187,6 @@ def test_a_signal_finishes_the_chunk_and_says_how_to_go_on(whole, tmp_path):
     assert_same(whole, tmp_path)
 
 
-def test_damaged_chunks_are_recomputed(whole, tmp_path, caplog):
-    """One is cut short, another holds what a third should."""
-    folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
-    zeroth, first, third = (folder / "chunks" / f"0000{n}.npy" for n in (0, 1, 3))
-    first.write_bytes(zeroth.read_bytes())
-    third.write_bytes(third.read_bytes()[:-30])
-    assert sweep_here(folder, *SMALL) == 0
-    assert "holds 2 files that are no chunks of this sweep" in caplog.text
-    assert_same(whole, folder)
-
-
-def test_chunks_of_other_seeds_are_not_taken_for_those_asked(whole, tmp_path, capsys):
-    """What a kill of a sweep that began afresh once left: chunks, and no settings."""
-    folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
-    (folder / "settings.json").unlink()
-    before = stamps(folder)
-    assert sweep_here(folder, *SMALL, "--seed", 5, 6, 7) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (
-        "settings.json that says what they are of" in line and stamps(folder) == before
-    )
-
-
 ENDLESS = """
 from experiments.common.console import command
 from experiments.sweep import study
@@ -247,20 +222,6 @@ def test_a_second_signal_drops_the_chunks_in_flight(tmp_path, workers, kind):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert not stamps(tmp_path)
-
-
-def test_a_sweep_started_afresh_writes_all_of_it_again(whole, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
-    assert sweep_here(folder, *SMALL, "--seed", 7, "--no-resume", "--workers", 1) == 0
-    assert len(stamps(folder)) == CHUNKS // 3
-    assert store.load_all(folder).seed.values.tolist() == [7]
-
-
-def test_a_mistake_gets_one_line_and_writes_nothing(tmp_path, capsys):
-    assert sweep_here(tmp_path / "new", "--sequences", "7") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "sequences 7" in line and not list(tmp_path.iterdir())
 
 
 def test_two_sweeps_do_not_share_a_folder(whole, capsys):

@@ -11,14 +11,10 @@ import pytest
 from rich.console import Console
 
 from experiments import reviews, run
-from experiments.beyond import descent
-from experiments.common import console, memory, progress
-from experiments.common.results import read
+from experiments.common import console, progress
 from experiments.common.study import Study, check
-from experiments.paper import mlp, random_embeddings
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep import study as sweep_study
-from experiments.text import fitting
 from jaxselect.checks import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -159,41 +155,3 @@ def test_a_bar_says_how_far_it_is_in_one_line(width, monkeypatch):
     assert "kinds of attention: compiling" in lines[0] and "0/1,040" in lines[0]
     assert "88/1,040" in lines[-1] and "time left" in lines[-1]
     assert all(len(line) <= width for line in lines)
-
-
-def test_memory_that_is_there_is_not_refused():
-    memory.require(memory.available() / 2, "half")
-
-
-@pytest.mark.parametrize(
-    ("study", "presets", "flags"),
-    [
-        (run.run, run.PRESETS, ["--length", "1"]),
-        (random_embeddings.main, random_embeddings.PRESETS, ["--steps-long", "0"]),
-        (descent.main, descent.PRESETS, ["--smallest", "nan"]),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_else(study, presets, flags, capsys):
-    assert ended(study, ["--preset", [*presets][-1], *flags], presets) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-# A rate beyond float32's largest number: NumPy warns as it becomes infinite.
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
-@pytest.mark.parametrize(
-    ("study", "presets", "flags"),
-    [
-        (reviews.main, reviews.PRESETS, ["--learning-rate", "1e300", "--steps", 3]),
-        (mlp.main, mlp.PRESETS, ["--learning-rate", "1e300"]),
-    ],
-)
-def test_training_that_leaves_the_finite_numbers_is_no_success(
-    study, presets, flags, tmp_path, capsys
-):
-    flags = ["--preset", "smoke", "--dim", 16, *flags, "--json", "--out", tmp_path]
-    assert ended(study, flags, presets) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "take a smaller" in printed.err.splitlines()[-1]
-    assert not list(tmp_path.glob("*.png"))
-    assert read(tmp_path).results["status"] == fitting.NOT_FINITE

@@ -1,13 +1,8 @@
 """The edges over a map are those of the theory, for each shape that it covers."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
-from experiments.beyond.phases import EDGES
 from experiments.common import edges
-from experiments.theory.phases import selection_edge
-from experiments.theory.two_classes import Ensemble
 
 over = edges.over
 GRID = {
@@ -19,16 +14,6 @@ GRID = {
     "irrelevant": [48],
     "dim": [1e4, 1e6],
 }
-
-
-def test_every_edge_goes_by_its_name(monkeypatch):
-    monkeypatch.setattr(edges, "selection_edge", lambda ensemble, dim: dim)
-    for kind, size in (("breaking", 10), ("capture", 30)):
-        ends = SimpleNamespace(lower=size, upper=size + 10)
-        monkeypatch.setattr(edges, f"{kind}_edges", lambda ensemble, dim, it=ends: it)
-    found = edges.every_edge(None, 1)
-    assert [*found.values()] == [1, 10, 20, 30, 40]
-    assert [*found] == [*EDGES][:5] == [*edges.NAMES]
 
 
 def test_every_shape_of_a_sweep_has_its_own_edges_over_the_whole_map(monkeypatch):
@@ -65,13 +50,3 @@ def test_a_family_beyond_the_theory_has_none():
     for other in ({name: value} for name, value in beyond.items()):
         found, note = edges.predicted(GRID | other)
         assert found == [] and note.startswith("no predicted lines")
-
-
-def test_the_program_over_d_is_the_theory_at_each_of_them():
-    found, known = over((200.0, 8.0, 8.0, 48.0), (1e4, 1e6))
-    for place, dim in enumerate((1e4, 1e6)):
-        wanted = selection_edge(Ensemble(200.0, 8.0, 8.0, 48.0), dim)
-        np.testing.assert_allclose(found[0, place], wanted, rtol=1e-9)
-    selection, lower, upper, *captured = found[:, 0]
-    assert selection < lower < captured[0] < captured[1] < upper
-    assert known.shape == found.shape and known[1:, 0].all()

@@ -5,13 +5,11 @@ import json
 import os
 import re
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,10 +21,6 @@ from nbclient.exceptions import CellExecutionError
 ROOT = Path(__file__).parents[2]
 JAX = {"jax": "0.7.2", "jaxlib": "0.7.2"}
 """Versions in Colab's TPU runtime, and the oldest that the project takes."""
-HOSTED = JAX | {"numpy": "2.1.3"}
-"""Versions in Colab's runtimes, whose Python is 3.13."""
-CUDA = {"jax-cuda12-plugin": "0.7.2", "jax-cuda12-pjrt": "0.7.2"}
-OTHERS = {"numpy": "2.0.2", "jaxtyping": "0.3.2"}
 
 
 def read_notebook():
@@ -52,81 +46,6 @@ def test_the_notebook_is_one():
         compile(source, f"cell {number}", "exec")
 
 
-@pytest.mark.parametrize(
-    ("kind", "installed", "extras", "pinned"),
-    [
-        ("cpu", JAX, "experiments", ["jax==0.7.2", "jaxlib==0.7.2"]),
-        (
-            "gpu",
-            JAX | CUDA,
-            "experiments",
-            [f"{name}==0.7.2" for name in sorted(JAX | CUDA)],
-        ),
-        ("gpu", JAX, "experiments,cuda", ["jax==0.7.2", "jaxlib==0.7.2"]),
-        (
-            "tpu",
-            JAX | {"libtpu": "0.0.21.1"},
-            "experiments",
-            ["jax==0.7.2", "jaxlib==0.7.2", "libtpu==0.0.21.1"],
-        ),
-        ("tpu", JAX, "experiments,tpu", ["jax==0.7.2", "jaxlib==0.7.2"]),
-        ("tpu", {"libtpu": "0.0.21.1"}, "experiments,tpu", []),
-        ("cpu", {}, "experiments", []),
-    ],
-)
-def test_the_jax_of_a_runtime_stays_as_it_is(tools, kind, installed, extras, pinned):
-    asked = tools.wanted(kind, OTHERS | installed, Path("code"))
-    assert asked == ["-e", f"code[{extras}]", *pinned]
-
-
-@pytest.mark.parametrize(
-    ("files", "kind", "preset"),
-    [
-        (["/dev/null", "/dev/vfio/vfio"], "cpu", "smoke"),
-        (["/dev/nvidiactl", "/dev/nvidia0"], "gpu", "default"),
-        (["/dev/accel0"], "tpu", "tpu"),
-        (["/dev/vfio/vfio", "/dev/vfio/0"], "tpu", "tpu"),
-    ],
-)
-def test_a_runtime_is_known_by_its_device_files(tools, files, kind, preset):
-    found = tools.machine(lambda name: [file for file in files if fnmatch(file, name)])
-    assert found == kind
-    assert tools.PRESETS[found] == preset
-
-
-@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
-@pytest.mark.parametrize("form", ["folder", "git", "zip", "gztar", "bare"])
-def test_code_is_fetched_once_and_kept_beside_its_results(tools, tmp_path, form):
-    """A later run, on an empty disk, has the code that the results began with."""
-    project = tmp_path / "sent" / "project"
-    (project / ".venv").mkdir(parents=True)
-    for name in ("pyproject.toml", ".venv/large", "version"):
-        (project / name).write_text("1")
-    address = project
-    if form == "git":
-        git = ["git", "-C", project, "-c", "user.name=me", "-c", "user.email=me"]
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
-            subprocess.run([*git, *words], check=True)
-        address = project.as_uri()
-    elif form != "folder":
-        kind = "zip" if form == "bare" else form
-        top = project if form == "bare" else project.parent
-        address = shutil.make_archive(str(tmp_path / "upload"), kind, top)
-    kept, code = tmp_path / "drive" / "code.tar.gz", tmp_path / "disk" / "code"
-    tools.fetch(str(address), kept, code)
-    assert (code / "version").read_text() == "1"
-    assert (code / ".venv").exists() == (form != "folder")
-    (project / "version").write_text("2")
-    shutil.rmtree(code.parent)
-    tools.fetch("" if form == "bare" else str(address), kept, code)
-    assert (code / "version").read_text() == "1"
-    kept.unlink()
-    if form == "folder":
-        tools.fetch(str(address), kept, code)
-        assert (code / "version").read_text() == "2"
-    assert not list(tmp_path.rglob("*.part*"))
-
-
 @pytest.fixture(scope="module")
 def carrying():
     """From a device to the notebook that `make colab` writes."""
@@ -149,48 +68,6 @@ def test_a_notebook_that_carries_the_project_unpacks_it(tools, carrying, tmp_pat
     for file in there:
         here = ROOT / file.relative_to(tmp_path / "code")
         assert file.read_bytes() == here.read_bytes()
-
-
-@pytest.mark.parametrize("address", ["", "."])
-def test_an_address_without_a_project_is_refused(tools, tmp_path, monkeypatch, address):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"ADDRESS is empty|no pyproject"):
-        tools.fetch(address, tmp_path / "code.tar.gz", tmp_path / "code")
-    assert not (tmp_path / "code.tar.gz").exists()
-
-
-def test_what_a_command_says_is_shown_and_its_failure_raises(tools, capsys):
-    code = "import os, sys; print('first'); sys.exit(os.environ['WITH'])"
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        tools.call(sys.executable, "-c", code, WITH="why")
-    assert failed.value.returncode == 1
-    assert capsys.readouterr().out.splitlines()[1:] == ["first", "why"]
-
-
-def test_an_interrupt_waits_for_what_a_program_finishes(tmp_path):
-    """Both hear it, as the processes of a notebook do; the chunk in flight is kept."""
-    child = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.3), exit('finished')))\n"
-        "print('begun')\n"
-        "time.sleep(60)"
-    )
-    # Whoever runs the tests in the background made them deaf to it.
-    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    cell = f"{hears}\n{sources()[2]}\ncall(sys.executable, '-c', {child!r})"
-    with subprocess.Popen(
-        [sys.executable, "-c", cell],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as kernel:
-        while kernel.stdout.readline() != "begun\n":
-            assert kernel.poll() is None
-        os.killpg(kernel.pid, signal.SIGINT)
-        out, err = kernel.communicate(timeout=60)
-    assert out == "finished\n"
-    assert "KeyboardInterrupt" in err
 
 
 @pytest.fixture
@@ -324,31 +201,3 @@ def test_the_tutorial_prints_again_what_it_shows():
     for (words, numbers), (same, others) in cells:
         assert words == same
         assert others == pytest.approx(numbers, rel=1e-3, abs=1e-6)
-
-
-def hosted():
-    """A Python 3.13: the one that runs the tests, or another that is found."""
-    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 13))"
-    for interpreter in filter(None, (sys.executable, shutil.which("python3.13"))):
-        # A version manager may have a command of that name without the version.
-        command = [interpreter, "-c", ask]
-        if not subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
-            return interpreter
-    pytest.skip("no Python 3.13 is found")
-
-
-@pytest.mark.slow
-def test_up_to_the_figures_with_the_versions_of_a_hosted_runtime(
-    tmp_path, runtime, carrying
-):
-    place, empty = runtime(hosted(), HOSTED), tmp_path / "empty"
-    empty.mkdir()
-    notebook = carrying("cpu")
-    drawn = [
-        number
-        for number, cell in enumerate(notebook["cells"])
-        if 'study("figures"' in "".join(cell["source"])
-    ]
-    notebook["cells"] = notebook["cells"][: drawn[0] + 1]
-    assert shown(execute(empty, notebook)).count("image/png") == 4
-    assert_versions(place, HOSTED)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.text import data as review_data
-from experiments.text.source import Source
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import description, fingerprint, sources
@@ -51,13 +49,6 @@ def test_every_setting_of_a_grid_makes_other_results(name, usual):
     assert any(name in line for line in differences(usual, other))
 
 
-def test_so_does_the_way_in_which_lanes_are_cut(usual):
-    assert differences(usual, described()) == []
-    assert differences(usual, described(chunk_size=9))
-    assert differences(usual, described(vmapped=True))
-    assert differences(usual, description(DEFAULT, 8, False, "gpu"))
-
-
 def test_every_module_that_a_sweep_loads_is_in_its_digest():
     # The package alone, without what its front door shows.
     code = (
@@ -82,26 +73,3 @@ def test_a_change_of_any_of_them_is_seen():
     for name in known:
         digests.add(fingerprint(known | {name: known[name] + "\n"}))
     assert len(digests) == 1 + len(known)
-
-
-def test_cached_bags_depend_on_all_that_shapes_them(tmp_path):
-    """Files by their content, and how they are read; not where datasets are kept."""
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.csv").write_text(f"text,label\n{name},1\n")
-    (tmp_path / "again.csv").write_text("text,label\none,1\n")
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    source = Source(train=one, test=two)
-    keys = {review_data._key(source)}
-    for changed in (
-        {"train": two},
-        {"test": one},
-        {"text": "review"},
-        {"label": "stars"},
-        {"min_count": 4},
-        {"max_size": 100},
-        {"invented": 10},
-    ):
-        keys.add(review_data._key(dataclasses.replace(source, **changed)))
-    assert len(keys) == 8
-    moved = dataclasses.replace(source, train=tmp_path / "again.csv", data_dir=tmp_path)
-    assert review_data._key(moved) == review_data._key(source)

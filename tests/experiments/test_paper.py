@@ -9,18 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.beyond import selection
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment
-from experiments.networks.network import Design, Network, alignments, start
 from experiments.paper import (
     ITEMS,
     _tables,
-    classes,
     figure_1,
     figure_2,
-    figure_3,
     lemma_4_2,
 )
 from experiments.paper import several_relevant as several
@@ -82,16 +78,6 @@ def test_a_verdict_is_that_of_its_numbers(name):
     assert judged(turned, part, name) == [Verdict.NOT_REPRODUCED] * 2
 
 
-def test_each_class_has_the_words_of_its_own_bins():
-    arrays = {}
-    for part, (centres, means) in _tables.published("stars").items():
-        arrays |= {f"x {part}": np.repeat(centres, 4), part: np.repeat(means, 4)}
-    found = _tables.tables_of(finished({"published": True}, **arrays), "stars")
-    for part, (centres, means) in _tables.published("stars").items():
-        np.testing.assert_allclose(found[part]["at"], centres)
-        np.testing.assert_allclose(found[part]["ours"], means)
-
-
 def published_lines(figure):
     return [
         line
@@ -99,15 +85,6 @@ def published_lines(figure):
         for line in panel.lines
         if line.get_label() == "published"
     ]
-
-
-def test_published_means_are_drawn_at_their_bins():
-    found = finished({"published": True}, **words())
-    figure = _tables.draw(found, KEY_QUERY)
-    assert [panel.get_ylabel() for panel in figure.axes] == ["E·W²p", "E·v"]
-    lines = published_lines(figure)
-    for line, table in zip(lines, _tables.published(KEY_QUERY).values(), strict=True):
-        np.testing.assert_allclose(line.get_data(), table)
 
 
 def test_a_published_curve_is_drawn_with_its_own_network_and_data_only():
@@ -172,17 +149,6 @@ def invented():
     return found, arrays
 
 
-def test_synthetic_tokens_follow_the_posterior_difference(invented):
-    found, arrays = invented
-    for part in ("values", "scores"):
-        held = figure_2.rises(finished(found, **arrays), part)
-        assert held.verdict in (Verdict.REPRODUCED, Verdict.IN_PART)
-    for layers in figure_2.LAYERS:
-        shape = figure_2.shape(arrays, layers)
-        assert shape["values"] > 0.9 and shape["drawn"] > 0.8
-        assert shape["cloud of values"] < 1
-
-
 def test_a_cloud_is_concentrated_around_zero_or_it_is_none(invented):
     """One clause of Figure 2 may fail where the others hold."""
     found, arrays = invented
@@ -197,34 +163,6 @@ def test_a_cloud_is_concentrated_around_zero_or_it_is_none(invented):
         assert figure_2.cloud(finished(found, **columns), "values").verdict is verdict
     one = small | {"values 2": level["values 2"]}
     assert figure_2.cloud(finished(found, **one), "values").verdict is Verdict.IN_PART
-
-
-def test_swapped_labels_are_noticed(invented):
-    found, arrays = invented
-    swapped = finished(found, **arrays | {"posterior": -arrays["posterior"]})
-    for held in (
-        figure_2.rises(swapped, "values"),
-        figure_2.cloud(swapped, "scores"),
-        figure_3.rises(finished({"praise": -0.5, "blame": 0.5}), "values"),
-    ):
-        assert held.verdict is Verdict.NOT_RUN and "labels are swapped" in held.value
-
-
-def test_scores_of_another_layer_are_noticed(invented):
-    """Outputs are computed again from the columns that are drawn."""
-    found, arrays = invented
-    corpus = figure_2.drawn(SMALL)
-    with jax.enable_x64(False):
-        network = Network(corpus.vocabulary, SMALL.dim, Design(layers=2))
-        model = start(network, jax.random.key(0))
-        scores, values = map(np.asarray, alignments(network, model))
-        assert figure_2.disagreement(network, model, corpus, scores, values) == 0
-        other = arrays["scores 1"]
-        off = figure_2.disagreement(network, model, corpus, other, values)
-    assert off > figure_2.ROUNDING
-    wrong = found | {"layers 2": found["layers 2"] | {"disagreement": off}}
-    ours = figure_2.rises(finished(wrong, **arrays), "scores")
-    assert ours.verdict is Verdict.NOT_RUN and "not those of the model" in ours.value
 
 
 def test_the_two_bags_rest_as_often_as_predicted():
@@ -251,12 +189,6 @@ def test_one_certified_run_that_misses_a_sequence_refutes():
     assert missed.verdict is Verdict.REFUTED and "at η₀ = 2" in missed.value
     assert judge(3, 3)[0].verdict is Verdict.NOT_RUN
     assert judge(1, 2)[1].verdict is Verdict.NOT_RUN
-
-
-def test_the_formula_for_classes_falls_like_the_root_of_the_dimension():
-    settings = dataclasses.replace(classes.PRESETS["smoke"], dims=(1e4, 1e6), draws=8)
-    error = classes.formula(settings)["error"].mean(axis=1)
-    assert error[0] / error[1] == pytest.approx(10, rel=0.2)
 
 
 def test_rows_are_of_the_latest_results_that_are_no_smoke_run(tmp_path, monkeypatch):
@@ -395,15 +327,3 @@ def test_damaged_results_are_not_called_not_run(tmp_path, capsys, trouble):
         assert row.found.value in text and row.command in text
     told = {one["verdict"] for one in made["rows"] if one["item"] == "paper.figure_2"}
     assert told == {"damaged"}
-
-
-@pytest.mark.parametrize("trouble", [one for one in DAMAGES if "version" not in one])
-def test_damaged_results_of_a_study_are_its_own(tmp_path, trouble):
-    """A study of ours has no place by default; the head of its file names it."""
-    write(tmp_path / "place", settings=selection.PRESETS["smoke"], results={})
-    DAMAGES[trouble](tmp_path / "place")
-    (part,) = rows.studies(search([tmp_path]))
-    assert part.name == "beyond.selection" and part.results == []
-    assert part.rows and {row.verdict for row in part.rows} == {Verdict.DAMAGED}
-    for row in part.rows:
-        assert trouble in row.found.value and row.command.endswith(part.name)

@@ -5,21 +5,17 @@ import html.parser
 import json
 from functools import partial
 
-import numpy as np
 import pytest
 
 from experiments import run
-from experiments.benchmarks import flow, max_margin
 from experiments.beyond import joint, selection
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.edges import SIZES
-from experiments.common.flags import to_flags
 from experiments.paper import ITEMS
 from experiments.report.folders import best, search
 from experiments.report.page import page
-from experiments.report.provenance import provenance
-from experiments.report.rows import items, of_sweep
+from experiments.report.rows import items
 from experiments.report.sections import maps
 from experiments.report.study import Settings, report
 from experiments.report.uncertified import command, uncertified
@@ -35,7 +31,6 @@ from tests.experiments.invented_results import (
     DIMS,
     SEEDS,
     STEPS,
-    check_shown,
     invent_sweep,
     rewrite,
 )
@@ -96,62 +91,6 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     assert best(found, "beyond.selection").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
     assert best(found, "beyond.joint") is None
-
-
-def test_missing_runs_count_for_nothing(tmp_path):
-    """72 of 102 runs are fewer than 84, and too few to decide."""
-    invent_sweep(tmp_path / "a")
-    rewrite(tmp_path / "a", status=lambda rows: np.where(rows["lane"] < 30, -1, 0))
-    invent_sweep(tmp_path / "b", seeds=[*range(14, 0, -1)])
-    lossy, whole = search([tmp_path])
-    assert best([lossy, whole], "sweep") is whole
-    more, few = maps([lossy, whole])
-    assert (few.runs, few.expected, more.runs) == (72, 102, 84)
-    assert {row.verdict for row in of_sweep([lossy], [])} == {Verdict.NOT_RUN}
-
-
-def test_a_study_is_there_with_its_settings_and_its_origin_if_it_can_be_read(tmp_path):
-    results.write(tmp_path, settings=preset("full"), results={})
-    found = search([tmp_path])
-    (origin,) = provenance(found)
-    assert dict(origin.facts).keys() >= {"device", "precision", "jax", "commit"}
-    assert dict(origin.settings)["preset"] == "full"
-    damaged = [found[0]._replace(content=None, trouble="damaged")]
-    assert provenance(damaged) == []
-
-
-def test_benchmarks_are_shown_as_ratios_to_ours(tmp_path):
-    """Records as the benchmarks write them, without the rivals' minutes."""
-    each = {"family": "bags", "size": 64, "pairs": 9, "lanes_run": 4, "seconds": 1.0}
-    records = [
-        {"solver": solver, "seconds_per_lane": seconds, "largest_gap": 1e-15, **each}
-        for solver, seconds in (("ours", 0.5), ("quadprog", 2.0))
-    ]
-    ours = {
-        "gamma": 1.0,
-        "solver": "jaxselect",
-        "seconds": 0.1,
-        "direction_error": 1e-6,
-    }
-    rival = {**ours, "solver": "scipy BDF", "seconds": 0.7, "slower_than_ours": 7.0}
-    written = {
-        max_margin: {"records": records},
-        flow: {"small": [ours, rival]},
-    }
-    for module, found in written.items():
-        folder = tmp_path / module.__name__
-        settings = next(iter(module.PRESETS.values()))
-        results.write(folder, settings=settings, results=found)
-        check_shown(folder)
-    text = page(search([tmp_path]))
-    for ratio in ("<td>4</td>", "<td>7</td>"):
-        assert ratio in text
-
-
-def test_a_sweep_without_paths_is_drawn_without_curves(tmp_path):
-    invent_sweep(tmp_path / "sweep", points=0)
-    (drawn,) = maps(search([tmp_path]))
-    assert [bool(one.svg) for one in drawn.figures] == [True, True]
 
 
 def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
@@ -265,14 +204,3 @@ def test_the_command_brings_the_settings_about_again(name, tmp_path):
     words = results.shlex.split(results.read(tmp_path).command)
     assert words[:2] == ["python", "-m"]
     assert console.parse(study, presets, words[3:]) == wanted
-
-
-def test_the_command_of_a_sweep_makes_the_same_grid(tmp_path):
-    folder = invent_sweep(tmp_path / "a; touch $(name) 'b")
-    (found,) = search([folder])
-    words = results.shlex.split(found.command)[3:]
-    made = console.parse(sweep_study, sweep_settings.PRESETS, words)
-    assert made.out == folder
-    plain = results.to_json(made.grid.described())
-    assert plain == {**plain, **found.content.attrs["grid"]}
-    assert to_flags({"resume": True}, {"resume": True}) == []

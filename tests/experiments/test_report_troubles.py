@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments.beyond import selection
@@ -11,7 +10,7 @@ from experiments.common import results
 from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.study import PRESETS, Settings, report
-from tests.experiments.invented_results import invent_reviews, invent_sweep, rewrite
+from tests.experiments.invented_results import invent_reviews, invent_sweep
 from tests.experiments.test_console import ended
 from tests.experiments.test_report import Reader, describe
 
@@ -64,15 +63,6 @@ def test_a_page_is_never_replaced_by_an_empty_one(folder, tmp_path, kind):
     words = [other, "--out", tmp_path]
     assert ended(report, words, PRESETS) == 2
     assert made["page"].read_bytes() == before
-
-
-def test_a_sweep_with_a_status_that_is_not_known_is_said(folder, tmp_path):
-    other = invent_sweep(tmp_path / "other")
-    rewrite(other, status=lambda rows: np.where(rows["lane"] == 5, 77, 0))
-    made = report(Settings(folders=(tmp_path,), out=tmp_path))
-    (trouble,) = made["troubles"]
-    assert "statuses that are not known here" in trouble
-    assert len(made["shown"]) == 1
 
 
 def test_text_of_others_stays_text(folder, tmp_path):

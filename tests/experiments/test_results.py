@@ -2,14 +2,13 @@
 
 import dataclasses
 import enum
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.common.results import read, to_json, write
+from experiments.common.results import read, write
 from experiments.common.study import Experiment, Study
 from experiments.figures import __main__ as figures
 from jaxselect.checks import BadInput
@@ -51,19 +50,6 @@ def test_what_is_read_is_what_was_written(folder):
     assert {path.name for path in folder.iterdir()} == {"results.json", "arrays.npz"}
 
 
-def test_every_result_says_where_it_was_computed(folder):
-    found = read(folder).provenance
-    assert found["device"] == "cpu" and found["precision"] == "float64"
-    assert found["versions"].keys() >= {"jax", "jaxlib", "jaxselect"}
-    assert {"matmul_precision", "commit"} <= found.keys()
-
-
-def test_what_has_a_plain_form_gets_it():
-    given = {"at": Path("a") / "b", "is": Colour.RED, "n": np.int64(3), "b": np.True_}
-    assert to_json(given) == {"at": "a/b", "is": "RED", "n": 3, "b": True}
-    assert to_json((np.float32(0.5), -math.inf, True)) == [0.5, None, True]
-
-
 def flipped(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -93,14 +79,6 @@ def test_damaged_results_are_refused_by_every_reader(folder, name, damage, capsy
     assert figures.main([str(folder)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "is damaged" in line
-
-
-def test_results_of_another_version_are_named_as_such(folder):
-    path = folder / "results.json"
-    body = json.loads(path.read_text(encoding="utf-8")) | {"format": 2}
-    path.write_text(json.dumps(body))
-    with pytest.raises(BadInput, match="another version"):
-        read(folder)
 
 
 def test_results_stay_where_their_figure_cannot_be_drawn(tmp_path):

@@ -1,14 +1,10 @@
 """The programs for real text, from the command line to the files they leave."""
 
-import dataclasses
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -116,25 +112,6 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert resumed["stopped"] == whole["stopped"]
 
 
-def test_cached_bags_are_those_just_counted(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
-    source = Source(files / "train.parquet", files / "test.parquet")
-    first, facts = review_data.load(source)
-    monkeypatch.setattr(review_data, "_count", None)
-    second, same = review_data.load(source)
-    assert facts == same
-    assert first.words == second.words
-    for one, other in zip(first[1:], second[1:], strict=True):
-        np.testing.assert_array_equal(one.labels, other.labels)
-        for side in ("by_sequence", "by_token"):
-            jax.tree.map(
-                np.testing.assert_array_equal, getattr(one, side), getattr(other, side)
-            )
-    fewer = Source(source.train, source.test, max_size=20)
-    with pytest.raises(TypeError):  # other settings are counted again
-        review_data.load(fewer)
-
-
 def rows(path, marks, words="good bad film"):
     """A file with a review of a few words for each label."""
     table = pa.table({"text": [words] * len(marks), "label": marks})
@@ -170,53 +147,6 @@ def test_labels_that_one_head_cannot_tell_apart(tmp_path, monkeypatch, marks, me
         review_data.load(Source(path, path))
 
 
-def test_damaged_bags_are_counted_again(files, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(review_data, "CACHE", tmp_path / "cache")
-    source = Source(files / "train.parquet", files / "test.parquet")
-    _, facts = review_data.load(source)
-    (path,) = (tmp_path / "cache").iterdir()
-    whole = path.read_bytes()
-    other, array = io.BytesIO(), io.BytesIO()
-    np.savez(other, words=np.array(["a"]))
-    np.save(array, np.zeros(2))
-    altered = bytearray(whole)
-    altered[len(whole) // 2] ^= 1
-    damaged = (whole[:-9], b"", b"PK no zip", bytes(200), altered)
-    for bytes_there in (*damaged, other.getvalue(), array.getvalue()):
-        path.write_bytes(bytes_there)
-        assert review_data.load(source)[1] == facts
-        assert f"{path} is damaged" in capsys.readouterr().err
-        assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("spaced", [True, False])
-def test_an_accuracy_of_few_reviews_is_called_so(tmp_path, capsys, spaced):
-    """Text without spaces has no word that occurs twice, but for a few reviews."""
-    drawn = invent_reviews(seed=0, reviews=400, vocabulary=50, words=6.0)
-    texts = [
-        text if spaced or place % 5 == 0 else text.replace(" ", "") + f"x{place}"
-        for place, text in enumerate(drawn.texts)
-    ]
-    path = tmp_path / "reviews.parquet"
-    parquet.write_table(pa.table({"text": texts, "label": drawn.labels}), path)
-    source = Source(path, path, min_count=2)
-    small = dataclasses.replace(
-        reviews.PRESETS["smoke"], source=source, dim=16, steps=10, out=tmp_path / "out"
-    )
-    reviews.main(small)
-    lines = capsys.readouterr().err.splitlines()
-    said = [line for line in lines if line.startswith("no accuracy counts")]
-    shown = reviews.show(read(small.out)).sentences
-    if spaced:
-        assert said == [] and len(shown) == 1
-        return
-    (line,) = said
-    assert "320 of 400 test reviews, which hold no known word: put spaces" in line
-    near = next(place for place, one in enumerate(lines) if "test accuracy" in one)
-    assert lines.index(line) - near < 3
-    assert line in shown[1]
-
-
 def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(review_data, "CACHE", tmp_path)
     texts = [f"shared only{place}" for place in range(40)]
@@ -225,32 +155,3 @@ def test_held_out_words_never_enter_the_vocabulary(tmp_path, monkeypatch):
     path = tmp_path / "all.parquet"
     splits, _ = review_data.load(Source(path, path, min_count=1))
     assert len(splits.words) == 1 + len(splits.train.labels) == 37
-
-
-def test_each_split_is_read_from_its_own_file(files):
-    source = Source(train=files / "train.parquet", test=files / "test.parquet")
-    train, test = review_data.read(source)
-    for split, name in ((train, "train"), (test, "test")):
-        kept = parquet.read_table(files / f"{name}.parquet")
-        assert split.texts == kept["text"].to_pylist()
-        assert (split.labels > 0).tolist() == [
-            x == 1 for x in kept["label"].to_pylist()
-        ]
-    assert train.texts != test.texts
-    invented = review_data.read(Source(invented=20))
-    assert invented[0].texts != invented[1].texts
-
-
-OTHER = {"seed": 5, "dim": 17, "steps": 41, "step_size": 0.5, "precision": "float32"}
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_a_checkpoint_is_of_one_run_alone(tmp_path, name):
-    """Any setting that shapes a run makes another file; what is printed does not."""
-    one = dataclasses.replace(reviews.PRESETS["smoke"], out=tmp_path)
-    one = dataclasses.replace(one, precision="float64")
-    other = dataclasses.replace(one, **{name: OTHER[name]})
-    assert reviews.checkpoint(one) != reviews.checkpoint(other)
-    for shown in ({"json": True}, {"figure": False}, {"preset": "full"}):
-        again = dataclasses.replace(one, **shown)
-        assert reviews.checkpoint(one) == reviews.checkpoint(again)

@@ -9,7 +9,6 @@ import pytest
 
 from experiments import run
 from jaxselect.margin.certificate import TrialStatus
-from jaxselect.trial import Trial
 from tests.experiments.test_console import ended
 
 COMMAND = ["--preset", "smoke", "--verify", "--explain", "--json"]
@@ -73,20 +72,3 @@ def test_a_closer_integration_that_ends_otherwise_is_exit_code_one(
     monkeypatch.setattr(run, "_verified", lambda *_: check)
     assert ended(run.run, COMMAND, run.PRESETS) == 1
     assert capsys.readouterr().err.count("ANOTHER") == 1
-
-
-def test_every_status_has_its_story():
-    assert set(run.STORIES) == set(TrialStatus)
-
-
-def test_a_captured_class_has_the_shorter_bar(capsys):
-    half = dict.fromkeys(Trial.__dataclass_fields__, 1.0)
-    half |= {"status": "captured_positive", "negative_selected": 0.5}
-    times = dict.fromkeys(("compile_seconds", "run_seconds"), 0.0)
-    run._say_result(half | times | {"device": "cpu", "precision": "float64"}, False)
-    printed = capsys.readouterr().err
-    assert run.STORIES[TrialStatus.CAPTURED_POSITIVE] in printed
-    for label, share in (("+1", 1.0), ("−1", 0.5)):
-        (line,) = [line for line in printed.splitlines() if f"label {label}" in line]
-        assert line.count("█") == round(run.BAR * share)
-        assert line.endswith(f"{share:.0%}")

@@ -22,33 +22,6 @@ from experiments.text import data
 from jaxselect.checks import BadInput
 from jaxselect.sweep.store import read_chunk
 from tests.experiments.test_console import ended
-from tests.tolerances import assert_close
-
-
-def test_each_model_of_the_reviews_begins_as_its_name_says(tmp_path, monkeypatch):
-    runs, begun = [], []
-
-    def fit(begin, splits, run, advance, look):
-        runs.append(run)
-        begun.append(dataclasses.replace(begin, query=begin.head + 1.0))
-        look(run.steps, begun[-1])
-        return begin, "finished"
-
-    monkeypatch.setattr(_reviews, "fit", fit)
-    monkeypatch.setattr(data, "CACHE", tmp_path)
-    settings = dataclasses.replace(random_embeddings.PRESETS["smoke"], dim=8)
-    *_, models = _reviews.models(settings, [*_reviews.MODELS], {})
-    for (look,), begin in zip((model.path for model in models), begun, strict=True):
-        rows = np.asarray(begin.embeddings)
-        assert_close(look.columns["scores"], rows @ np.asarray(begin.query))
-        assert_close(look.columns["values"], rows @ np.asarray(begin.head))
-    together, step, drawn, long = runs
-    assert [run.embeddings == "trained" for run in runs] == [True, False, False, False]
-    assert together.learning_rate == step.learning_rate == drawn.learning_rate
-    assert together.batch == step.batch == drawn.batch and not long.batch
-    assert long.learning_rate is None and step.steps == drawn.steps
-    same = [bool((one.embeddings == begun[0].embeddings).all()) for one in begun]
-    assert same == [True, False, True, True]
 
 
 def test_a_stopped_study_keeps_what_it_had_finished(tmp_path, monkeypatch):

@@ -79,8 +79,7 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("beyond.descent", {"largest": 0.01}),
-        ("beyond.phases", {"later_norm": 10.0}),
+        ("beyond.phases", {"until_norm": 10.0}),
         ("beyond.selection", {"problem": {"sequences": 3}}),
     ],
     ids=str,

@@ -12,7 +12,6 @@ from experiments.beyond import (
     selection,
     step_size,
 )
-from experiments.beyond import descent as steps
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma
@@ -56,19 +55,6 @@ def edges(within, number=4):
     part = {"edges": number, "within": within, "least": 0.9, "most": 1.1}
     none = {"edges": 0, "within": NAN, "least": NAN, "most": NAN}
     return phases.foretold(study({"summary": {"one": part, "two": none}}))
-
-
-def discrete(*ratios):
-    """Ratios at half of a tenth of the limit, and at three times that, not judged."""
-    off = {"deviation_at_a_tenth": [0.1], "deviation_at_the_limit": [1.0]}
-    rows = [off | {"over_first_order": [[ratio, 9.0]]} for ratio in ratios]
-    both = dict(zip(steps.RULES, rows, strict=True))
-    return steps.leaves_by_first_order(study(both | {"shares": [0.05, 0.15]}))
-
-
-def descent_end(residual, certified=1):
-    row = {"residual_largest": residual, "certified": certified}
-    return steps.ends_like_the_flow(study({"offsets": [row, row | {"certified": NAN}]}))
 
 
 def published(*agreements):
@@ -120,11 +106,6 @@ TABLES = [
     (lambda: step_size.descent(optima(0.9)), REPRODUCED),
     (lambda: step_size.descent(optima(1.0001)), IN_PART),
     (lambda: step_size.descent(optima(NAN)), IN_PART),
-    (lambda: discrete(1.09, 0.91), REPRODUCED),
-    (lambda: discrete(1.11, 1.09), IN_PART),
-    (lambda: discrete(1.11, NAN), NOT_REPRODUCED),
-    (lambda: descent_end(0.0499), REPRODUCED),
-    (lambda: descent_end(0.0501), NOT_REPRODUCED),
     (lambda: published(True, True), REPRODUCED),
     (lambda: published(True, False), IN_PART),
     (lambda: ceilings(0.92, 1.09, NAN), REPRODUCED),
@@ -198,14 +179,3 @@ def test_a_status_that_is_not_known_is_an_error(decide):
 )
 def test_every_status_that_may_come_is_known(known, statuses):
     assert set(known) == set(statuses.__members__)
-
-
-def test_bounds_of_edges_are_those_of_the_study():
-    """Bounds of predictions are fixed in one table; each is tried from both sides."""
-    for name, bound in phases.WITHIN.items():
-        rows = [
-            {"case": "n1", "edge": name, "ratio": ratio}
-            for ratio in (0.999 * bound, 1.001 / bound, 1.001 * bound, 0.999 / bound)
-        ]
-        assert phases.summary(rows, name)["within"] == 0.5
-        assert phases.summary(rows[:2], name)["within"] == 1.0

@@ -7,7 +7,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from experiments.text import baseline
-from experiments.text import data as review_data
 from experiments.text.source import Source
 
 
@@ -23,19 +22,6 @@ from experiments.text.source import Source
 )
 def test_data_have_the_name_that_somebody_gave_them(source, name):
     assert Source(**source).name == name
-
-
-@pytest.mark.parametrize(
-    ("names", "ordered"),
-    [
-        ((0, 1), True),
-        (("neg", "pos"), True),
-        ((1, 2, 4, 5), True),
-        (("awful", "good", "great", "poor"), False),
-    ],
-)
-def test_the_alphabet_is_no_order_of_classes(names, ordered):
-    assert review_data.in_order(review_data.mapping(names)) is ordered
 
 
 def test_a_bag_of_words_finds_what_a_word_decides_and_no_more():

@@ -14,8 +14,8 @@ import pytest
 from experiments.beyond import purity
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished, read
-from experiments.paper import _reviews, one_step_spread, random_embeddings
 from experiments.paper import lemma_4_1 as text_lemma
+from experiments.paper import one_step_spread, random_embeddings
 from experiments.text import data as review_data
 from experiments.text import fitting
 from experiments.text import flow as text_flow
@@ -181,11 +181,6 @@ def test_error_of_the_lemma_is_that_of_the_step_itself(bags):
     assert_close(got, wanted, worse=10)
 
 
-def test_slope_finds_the_exponent_of_a_power_law():
-    dims = (10, 100, 1000)
-    assert text_lemma.slope(dims, 3 * np.array(dims) ** -0.5) == pytest.approx(-0.5)
-
-
 def test_published_accuracy_chooses_the_step_and_loss_is_judged_there():
     """A loss that is a look late, as of bins shifted by one, is noticed."""
     accuracy = np.array([0.5, 0.68, 0.721, 0.78])
@@ -212,46 +207,6 @@ def test_published_accuracy_chooses_the_step_and_loss_is_judged_there():
     told["bag_of_words"] = {"test_accuracy": 0.9}
     table = random_embeddings.show(found._replace(arrays=arrays)).table
     assert ("E random", "0.68", "0.66", "10 (as many as with E trained)") in table
-
-
-def test_ratio_of_values_chooses_the_step_and_that_of_scores_is_judged(monkeypatch):
-    """Noise around trends that is 8 and 6 times as wide at one look of four."""
-    noise = np.tile([-0.01, 0.01], 20)
-    across = np.repeat(np.linspace(-0.95, 0.95, 20), 2)
-
-    def look(step, values, scores):
-        columns = {"values": across + noise / values, "scores": across**2}
-        columns["scores"] = columns["scores"] + noise / scores
-        return _reviews.Look(step, columns, {})
-
-    def judged(late):
-        rows = zip((20, 12, 8, 2), np.roll([24, 12, 6, 2], late), strict=True)
-        path = [look(20 * place, *row) for place, row in enumerate(rows)]
-        models = [
-            _reviews.Model("together", [look(20, 1, 1)]),
-            _reviews.Model("one step", path),
-        ]
-        given = (across, None, iter(models))
-        monkeypatch.setattr(_reviews, "models", lambda *_: given)
-        results: dict = {}
-        settings = dataclasses.replace(one_step_spread.PRESETS["smoke"], steps=20)
-        arrays = one_step_spread.run(settings, results)
-        results |= {"published": True, "vocabulary": 40}
-        told = Finished({"steps": 20}, results, arrays, {})
-        return [one_step_spread.narrower(told, part) for part in ("values", "scores")]
-
-    values, scores = judged(0)
-    assert (
-        "8 times smaller after 40 steps on p and v (this ratio chooses" in values.value
-    )
-    assert (
-        "6 times smaller after 40 steps on p and v, 12 times smaller after 20 (as"
-        in scores.value
-    )
-    # The ratio that chooses the step does not judge.
-    assert values.verdict is Verdict.IN_PART
-    assert scores.verdict is Verdict.REPRODUCED
-    assert judged(1)[1].verdict is Verdict.IN_PART
 
 
 def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():

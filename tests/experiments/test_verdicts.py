@@ -9,7 +9,6 @@ from experiments.common.claims import (
     Measured,
     Verdict,
     of_interval,
-    of_runs,
 )
 from experiments.common.results import Finished
 from experiments.report.folders import ResultFolder
@@ -74,21 +73,6 @@ def statuses(shape=(4, 3, 10), **where):
 )
 def test_both_ends_of_the_interval_of_lemma_4_1_count(low, high, verdict):
     assert of_interval(low, high, -0.5, sweep_claims.EXPONENT) is verdict
-
-
-@pytest.mark.parametrize(
-    ("power", "verdict"),
-    [(-0.5, REPRODUCED), (-0.492, REPRODUCED), (-0.48, NOT_REPRODUCED)],
-)
-def test_lemma_4_1_is_fitted_to_the_error_of_the_sweep(power, verdict):
-    error = sweep().alignment_error.values ** (power / -0.5)
-    measured = sweep_claims.lemma(sweep(alignment_error=error))
-    assert measured.verdict is verdict
-    assert f"exponent {power:.3f}" in measured.value
-    alone = sweep_claims.lemma(sweep(seeds=1))
-    assert alone.verdict is NOT_RUN
-    assert "nan" not in alone.value and "…" not in alone.certificate
-    assert sweep_claims.lemma(sweep(dims=(1e4, 1e5))).verdict is NOT_RUN
 
 
 def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
@@ -157,15 +141,6 @@ def test_deviations_count_from_their_bound_on(name, sign):
     assert none.verdict is NOT_RUN
 
 
-def test_a_constant_is_not_a_norm():
-    """The direction is held against the constant, and growth against ‖p_mm‖."""
-    swapped = {"max_margin_norm": 2.0, "error_constant": 3.0}
-    columns = {name: np.full((4, 3, 10), value) for name, value in swapped.items()}
-    for measure in (sweep_claims.direction, sweep_claims.growth):
-        assert measure(sweep()).verdict is CERTIFIED
-        assert measure(sweep(**columns)).verdict is REFUTED
-
-
 @pytest.mark.parametrize(
     ("gap", "verdict"), [(0.9e-9, CERTIFIED), (1.1e-9, IN_PART), (NAN, IN_PART)]
 )
@@ -177,34 +152,6 @@ def test_a_solution_is_exact_up_to_its_gap(gap, verdict):
     refused = statuses(UNRESOLVED=(1, 1, 1))
     found = sweep_claims.exact_margin(sweep(duality_gap=values, status=refused))
     assert found.verdict is CERTIFIED and found.sample == "119 certified runs"
-
-
-def test_a_band_has_more_than_one_step_size_and_all_runs_of_them():
-    def measured(**where):
-        return sweep_claims.captured(sweep(status=statuses(**where)))
-
-    assert measured().verdict is NOT_RUN
-    assert measured(CAPTURED_NEGATIVE=(2, 1, 3)).verdict is IN_PART
-    assert measured(CAPTURED_NEGATIVE=(2, 1)).verdict is IN_PART
-    assert measured(CAPTURED_POSITIVE=(2, [0, 2])).verdict is IN_PART
-    both = measured(CAPTURED_NEGATIVE=(2, [0, 1]), CAPTURED_POSITIVE=(2, 1, 4))
-    assert both.verdict is CERTIFIED
-    assert both.value == "20 runs; every run at d = 10,000, η₀ = 1 … 10"
-    torn = measured(CAPTURED_NEGATIVE=(2, [0, 1]), MISSING=(2, 1, 4))
-    assert torn.verdict is IN_PART
-
-
-def test_ties_are_counted_with_those_that_are_certified():
-    assert sweep_claims.tied(sweep()).verdict is NOT_RUN
-    found = sweep_claims.tied(sweep(status=statuses(TIES_UNPROVED=(0, 0, 0))))
-    assert found.verdict is REPRODUCED and found.value == "1 run, 0 of them certified"
-    both = statuses(TIES_UNPROVED=(0, 0, 0), TIED=(0, 0, 1), AT_REST=(0, 0, 2))
-    found = sweep_claims.tied(sweep(status=both))
-    assert found.value == "3 runs, 2 of them certified"
-
-
-def test_a_sweep_decides_from_where_a_share_of_three_percent_would_show():
-    assert 0.97**FEWEST < 0.05 < 0.97 ** (FEWEST - 2)
 
 
 def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
@@ -220,12 +167,6 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
     assert verdict(sweep(status=whole)) is NOT_RUN
     assert verdict(study({}, settings={"preset": "full"})) is CERTIFIED
     assert verdict(study({}, settings={"preset": "smoke"})) is NOT_RUN
-
-
-def test_runs_hold_only_where_all_of_them_are_hits():
-    assert of_runs(5, 0, 5) is CERTIFIED and of_runs(4, 0, 5) is IN_PART
-    assert of_runs(4, 1, 5) is IN_PART and of_runs(0, 1, 5) is REFUTED
-    assert of_runs(0, 0, 5) is NOT_REPRODUCED and of_runs(0, 0, 0) is NOT_RUN
 
 
 def test_there_are_five_verdicts_and_certified_is_beside_one():
