@@ -1,10 +1,11 @@
-"""The flow of p to ‖p‖ = 10⁶ in every regime: ours, SciPy, diffrax.
+"""The flow of p to a late time: seconds that a given accuracy costs, ours and others'.
 
-Every competitor gets the same instances, float64 and the same cores. SciPy's BDF and
-Radau drive our own field and Jacobian; Kvaerno5 and KenCarp4 of diffrax drive our
-field, compiled, each with the faster of two root finders.
-A tolerance bounds the error of a step, and each method adds these errors up in its own
-way: at equal tolerances two paths are not equally accurate.
+Five sizes of the step on E, then a text-like problem of 400 bags. Every solver gets the
+same field, Jacobian and axes in float64, on one core, at several tolerances, and goes
+to the time at which ‖p‖ is 10⁶; nothing is compiled in a timed run. Errors of steps add
+up in each method in its own way, so solvers are compared at equal error and not at
+equal tolerance: the error is the largest of a score, from Radau at its smallest
+tolerance.
 """
 
 import dataclasses
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from experiments.common.claims import Shown
 from experiments.common.console import command, say
@@ -29,7 +29,14 @@ from experiments.common.style import subplots
 
 GAMMAS = (0.4, 4.0, 20.0, 80.0, 250.0)
 """Mean |E_sᵀv| of the important tokens after the step: from no step to a huge one."""
-SMALL = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
+SHAPE = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
+ERRORS = (1e-2, 1e-4, 1e-6)
+"""Errors of a score at which solvers are compared."""
+TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+FIRST_STEP = 0.01
+"""Others' own guess is so long for some problems that the field overflows."""
+PATIENCE = 20.0
+"""Seconds of a call beyond which a solver is asked for no smaller error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,220 +44,219 @@ class Settings(Study):
     """Settings of the comparison.
 
     Attributes:
-        preset: full, or quick (the same).
+        preset: full, or quick (without the text-like problem).
         quick: the same as `--preset quick`.
+        large: also 400 bags of up to 600 words, 600 words, d = 128, to log t = 30.
         repeats: timed runs of each; the median counts.
         cores: the process is bound to that many.
-        seed: random seed of the instances.
+        seed: random seed of the problems.
     """
 
     quick: bool = False
+    large: bool = True
     repeats: Count = 3
     cores: Count = 1
     out: Path = Path("results/benchmarks/flow")
 
 
-PRESETS = presets(full=Settings(), quick=Settings())
+PRESETS = presets(full=Settings(), quick=Settings(large=False))
 
 
 def run(settings: Settings, results: dict) -> None:
     """Run the comparison."""
+    from jaxselect.flow.cls import cls_flow
+
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, available[: settings.cores])
-
-    results["small"] = regimes(settings)
-
-
-def regimes(settings: Settings) -> list[dict]:
-    """Every γ: ours, SciPy's methods and those of diffrax."""
-    import jax
-
-    from jaxselect.flow.cls import cls_flow, direction_error
-    from jaxselect.margin.certificate import certify
-    from jaxselect.problem import attention
-
-    rivals: dict[str, Callable] = {
-        f"scipy {method}": partial(scipy_implicit, method=method)
-        for method in ("BDF", "Radau")
-    }
-    for method in ("Kvaerno5", "KenCarp4"):
-        rivals[f"diffrax {method}"] = partial(
-            diffrax_implicit, method=method, repeats=settings.repeats
-        )
-    records: list[dict] = []
-    compiled: Any = None
+    results["points"] = points = []
     for gamma in GAMMAS:
-        start, corpus = instance(SMALL, 256.0, gamma, settings.seed)
-        problem = attention(start, corpus)
-        if compiled is None:
-            compiled = jax.jit(cls_flow).lower(problem, until_norm=1e6).compile()
-        flow, seconds = timed(to_norm(compiled, problem), 1e6, settings.repeats)
-        # All are held against the max-margin solution of our flow's selection.
-        wanted = jax.jit(certify)(problem, flow).ending.margin.direction
-        found: dict[str, Any] = {
-            "jaxselect": {
-                "steps": int(flow.num_steps),
-                "seconds": seconds,
-                "query": flow.query,
-                "log_time": float(flow.log_time),
-            }
-        }
-        for name, rival in rivals.items():
-            found[name] = rival(start, corpus)
-            found[name]["slower_than_ours"] = found[name]["seconds"] / seconds
-        for name, record in found.items():
-            query = jax.numpy.asarray(record.pop("query"), float)
-            record["cls_norm"] = float(np.linalg.norm(query))
-            record["direction_error"] = float(direction_error(query, wanted))
-            records.append({"gamma": gamma, "solver": name, **record})
-            say(
-                f"γ {gamma:5g}  {name:22} {record['steps']:6} steps "
-                f"{record['seconds']:8.3f} s  ‖p‖ {record['cls_norm']:8.2g}  "
-                f"direction error {record['direction_error']:8.2e}"
+        problem = assumption_one(gamma, settings.seed)
+        until = float(cls_flow(problem, until_norm=1e6).log_time)
+        points += compared(f"γ = {gamma:g}", problem, until, settings.repeats)
+    if settings.large:
+        problem = zipf(settings.seed)
+        points += compared("400 bags", problem, 30.0, settings.repeats)
+
+
+def compared(name: str, problem: Any, until: float, repeats: int) -> list[dict]:
+    """Seconds and error of every solver at every tolerance, on one problem."""
+    import jax.numpy as jnp
+
+    from jaxselect.flow import cls
+
+    rotation, axes = cls.aligned(problem, jnp.asarray(jnp.inf))
+    solvers: dict[str, Callable] = {
+        "jaxselect Rodas5P": partial(ours, problem, rotation, "rodas"),
+        "jaxselect NDF": partial(ours, problem, rotation, "bdf"),
+        # Relative to ‖p‖ = 10⁶, or absolute: either may be its best form.
+        "SciPy BDF": partial(scipy_method, "BDF", axes),
+        "SciPy BDF, absolute": partial(scipy_method, "BDF", axes, relative=1e-12),
+        "SciPy Radau": partial(scipy_method, "Radau", axes),
+        "SciPy Radau, absolute": partial(scipy_method, "Radau", axes, relative=1e-12),
+        "diffrax Kvaerno5": partial(kvaerno5, "VeryChord", axes),
+        "diffrax Kvaerno5, Chord": partial(kvaerno5, "Chord", axes),
+    }
+    exact, *_ = scipy_method("Radau", axes, until, 1e-11, relative=1e-13)
+    points = []
+    for solver, solve in solvers.items():
+        for tolerance in TOLERANCES:
+            # The first call compiles.
+            outcomes = [solve(until, tolerance) for _ in range(1 + repeats)][1:]
+            query, steps, _ = outcomes[0]
+            seconds = statistics.median(seconds for *_, seconds in outcomes)
+            error = float(np.abs(np.asarray(axes.rows) @ (query - exact)).max())
+            points.append(
+                {"problem": name, "solver": solver, "tolerance": tolerance}
+                | {"steps": steps, "seconds": seconds, "error": error}
             )
-    return records
+            say(
+                f"{name}  {solver:24} at {tolerance:g} {steps:6} steps "
+                f"{seconds:8.3f} s  error {error:8.1e}"
+            )
+            if seconds > PATIENCE:
+                break
+    return points
 
 
-def to_norm(compiled: Callable, problem: Any) -> Callable[[float], Any]:
-    """A compiled flow as a function of the norm at which it ends."""
-    return lambda norm: compiled(problem, until_norm=norm)
-
-
-def timed(run: Callable, argument: Any, repeats: int) -> tuple[Any, float]:
-    """The result, and the median time of a call."""
+def assumption_one(gamma: float, seed: int) -> Any:
+    """A problem of synthetic bags after a step that makes the mean |E_sᵀv| be γ."""
     import jax
 
-    seconds = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        result = jax.block_until_ready(run(argument))
-        seconds.append(time.perf_counter() - begin)
-    return result, statistics.median(seconds)
-
-
-def instance(
-    shape: dict[str, int], dim: float, gamma: float, seed: int
-) -> tuple[Any, Any]:
-    """A corpus and the parameters after a step that makes the mean |E_sᵀv| be γ.
-
-    Args:
-        shape: of the corpus, as `assumption_one` takes it.
-        dim: d.
-        gamma: γ.
-        seed: random seed of the corpus and of the parameters.
-
-    Returns:
-        The parameters, the corpus.
-    """
-    import jax
-
-    from jaxselect.data.synthetic import assumption_one
+    from jaxselect.data import synthetic
     from jaxselect.model.parameters import gaussian_reduced
     from jaxselect.model.selection import importance, important_tokens
     from jaxselect.model.step import embedding_step
+    from jaxselect.problem import attention
 
     corpus_key, key = jax.random.split(jax.random.key(seed))
-    corpus = assumption_one(corpus_key, **shape)
+    corpus = synthetic.assumption_one(corpus_key, **SHAPE)
     mean = np.abs(importance(corpus))[np.asarray(important_tokens(corpus))].mean()
-    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
-    return embedding_step(start, corpus, 2 * gamma / float(mean)), corpus
+    start = gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=256.0)
+    return attention(embedding_step(start, corpus, 2 * gamma / float(mean)), corpus)
 
 
-FIRST_STEP = 0.01
-
-
-def scipy_implicit(
-    start: Any,
-    corpus: Any,
-    *,
-    method: str,
-    tolerance: float = 1e-6,
-) -> dict:
-    """SciPy's method in log(1 + log(1+t)), on our exact field, Jacobian and axes."""
+def zipf(seed: int) -> Any:
+    """A problem of 400 bags of up to 600 words whose frequencies follow Zipf's law."""
     import jax
-    import jax.numpy as jnp
-    from scipy import integrate
 
-    from jaxselect.flow import cls
+    from jaxselect.data.corpus import from_sequences
+    from jaxselect.model.parameters import gaussian
+    from jaxselect.model.step import embedding_step
     from jaxselect.problem import attention
 
-    rotation, problem = cls.aligned(attention(start, corpus), jnp.asarray(jnp.inf))
-
-    @jax.jit
-    def field(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * cls.field(jnp.expm1(r), query, problem)
-
-    @jax.jit
-    def jacobian(r: Any, query: Any) -> Any:
-        return jnp.exp(r) * cls.linearise(jnp.expm1(r), query, problem)[2]
-
-    origin = np.asarray(problem.start)
-    first = np.zeros_like(origin)
-    np.asarray(field(0.0, first)), np.asarray(jacobian(0.0, first))
-    begin = time.perf_counter()
-    solver = getattr(integrate, method)(
-        lambda r, y: np.asarray(field(r, y)),
-        0.0,
-        first,
-        1e3,
-        rtol=tolerance,
-        atol=tolerance,
-        jac=lambda r, y: np.asarray(jacobian(r, y)),
-        # Its own guess is so long for some instances that the field overflows.
-        first_step=FIRST_STEP,
-    )
-    steps = 0
-    while np.linalg.norm(origin + solver.y) < 1e6 and solver.status == "running":
-        solver.step()
-        steps += 1
-    return {
-        "steps": steps,
-        "fields": solver.nfev,
-        "jacobians": solver.njev,
-        "seconds": time.perf_counter() - begin,
-        "query": rotation @ (origin + solver.y),
-    }
+    words, random = 600, np.random.default_rng(seed)
+    frequency, leaning = 1 / np.arange(1.0, words + 1), random.normal(size=words)
+    labels = random.choice([-1, 1], 400)
+    bags = []
+    for label in labels:
+        weight = frequency * np.exp(0.7 * label * leaning)
+        length = int(np.clip(random.lognormal(4.0, 0.7), 8, 600))
+        bags.append(random.choice(words, length, p=weight / weight.sum()))
+    corpus = from_sequences(bags, labels, vocabulary=words)
+    start = gaussian(jax.random.key(seed), vocabulary=words, dim=128)
+    return attention(embedding_step(start, corpus, 100.0), corpus)
 
 
-FINDERS = ("VeryChord", "Chord")
-"""Root finders of a diffrax method; the first is the one that it ships with."""
-LATEST, MOST = 1e15, 2**11
-"""Log(1+t) and number of steps that end an integration by diffrax."""
+Outcome = tuple[np.ndarray, int, float]
+"""p in the axes of the comparison, steps, seconds."""
 
 
-def diffrax_implicit(start: Any, corpus: Any, *, method: str, repeats: int) -> dict:
-    """A stiff method of diffrax in log(1+t), by the faster root finder that arrives.
-
-    Returns:
-        Its steps, seconds and p, and the seconds of each finder that arrives.
-    """
-    import jax.numpy as jnp
-
-    from jaxselect.flow import cls
-    from jaxselect.problem import attention
-
-    rotation, problem = cls.aligned(attention(start, corpus), jnp.asarray(1e6))
-    outcomes: dict[str, dict] = {}
-    for finder in FINDERS:
-        run = _diffrax_program(method, finder)
-        found, _ = timed(run, problem, 1)
-        norm = np.linalg.norm(problem.start + found.ys[0])
-        if outcomes and not norm > 0.99e6:
-            continue
-        found, seconds = timed(run, problem, repeats)
-        outcomes[finder] = {
-            "steps": int(found.stats["num_steps"]),
-            "seconds": seconds if norm > 0.99e6 else float("inf"),
-            "query": rotation @ (problem.start + found.ys[0]),
-        }
-    best = min(outcomes, key=lambda finder: outcomes[finder]["seconds"])
-    each = {finder: found["seconds"] for finder, found in outcomes.items()}
-    return outcomes[best] | {"finder": best, "finders": each}
+def ours(
+    problem: Any, rotation: Any, stepper: str, until: float, tolerance: float
+) -> Outcome:
+    """Our flow, with 30 times the tolerance: 10⁻⁶ is its default then."""
+    run = our_program(stepper)
+    flow, seconds = timed(run, problem, until, 30 * tolerance)
+    return np.asarray(rotation.T @ flow.query), int(flow.num_steps), seconds
 
 
 @cache
-def _diffrax_program(method: str, finder: str) -> Callable:
-    """A compiled integration of a `QueryProblem` to its norm."""
+def our_program(stepper: str) -> Callable:
+    """A compiled flow to a log-time, at a tolerance."""
+    import jax
+
+    from jaxselect.flow.cls import cls_flow
+    from jaxselect.flow.control import FlowSettings
+
+    @jax.jit
+    def run(problem: Any, until: Any, atol: Any) -> Any:
+        settings = FlowSettings(atol=atol, stepper=stepper)
+        return cls_flow(problem, until_log_time=until, settings=settings)
+
+    return run
+
+
+def timed(run: Callable, *arguments: Any) -> tuple[Any, float]:
+    """The result of a call, and its seconds."""
+    import jax
+
+    begin = time.process_time()
+    result = jax.block_until_ready(run(*arguments))
+    return result, time.process_time() - begin
+
+
+def scipy_method(
+    method: str,
+    axes: Any,
+    until: float,
+    tolerance: float,
+    relative: float | None = None,
+) -> Outcome:
+    """SciPy's method in r = log(1 + log(1+t)), on our exact field and Jacobian."""
+    from scipy import integrate
+
+    field, jacobian = scipy_program()
+
+    def solve() -> Any:
+        return integrate.solve_ivp(
+            lambda r, y: np.asarray(field(np.float64(r), y, axes)),
+            (0.0, np.log1p(until)),
+            np.zeros_like(axes.start),
+            method=method,
+            t_eval=(np.log1p(until),),
+            rtol=relative or tolerance,
+            atol=tolerance,
+            jac=lambda r, y: np.asarray(jacobian(np.float64(r), y, axes)),
+            first_step=FIRST_STEP,
+        )
+
+    found, seconds = timed(solve)
+    arrived = found.y[:, -1] if found.success else np.full(len(axes.start), np.nan)
+    return np.asarray(axes.start) + arrived, found.nfev, seconds
+
+
+@cache
+def scipy_program() -> tuple[Callable, Callable]:
+    """The compiled field and Jacobian in r."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxselect.flow import cls
+
+    @jax.jit
+    def field(r: Any, y: Any, axes: Any) -> Any:
+        return jnp.exp(r) * cls.field(jnp.expm1(r), y, axes)
+
+    @jax.jit
+    def jacobian(r: Any, y: Any, axes: Any) -> Any:
+        return jnp.exp(r) * cls.linearise(jnp.expm1(r), y, axes)[2]
+
+    return field, jacobian
+
+
+def kvaerno5(finder: str, axes: Any, until: float, tolerance: float) -> Outcome:
+    """Kvaerno5 of diffrax in log(1+t), with one of two root finders."""
+    found, seconds = timed(diffrax_program(finder), axes, until, tolerance)
+    return (
+        np.asarray(axes.start + found.ys[0]),
+        int(found.stats["num_steps"]),
+        seconds,
+    )
+
+
+@cache
+def diffrax_program(finder: str) -> Callable:
+    """A compiled integration to a log-time, at a tolerance."""
     import diffrax as dfx
     import jax
     import jax.numpy as jnp
@@ -261,77 +267,84 @@ def _diffrax_program(method: str, finder: str) -> Callable:
     library = dfx if finder == "VeryChord" else optx
     root_finder = dfx.with_stepsize_controller_tols(getattr(library, finder))()
 
-    def past(t: Any, y: Any, args: Any, **_: Any) -> Any:
-        return jnp.linalg.norm(args.start + y) - args.until_norm
-
-    terms: Any = dfx.ODETerm(cls.field)
-    if method.startswith("KenCarp"):
-        # It splits the field in two: here all of it is implicit.
-        terms = dfx.MultiTerm(dfx.ODETerm(lambda t, y, args: 0 * y), terms)
-
     @jax.jit
-    def run(problem: Any) -> Any:
+    def run(axes: Any, until: Any, tolerance: Any) -> Any:
         return dfx.diffeqsolve(
-            terms,
-            getattr(dfx, method)(root_finder=root_finder),
+            dfx.ODETerm(cls.field),
+            dfx.Kvaerno5(root_finder=root_finder),
             t0=0.0,
-            t1=LATEST,
+            t1=until,
             dt0=FIRST_STEP,
-            y0=jnp.zeros_like(problem.start),
-            args=problem,
-            stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-6),
-            event=dfx.Event(past, optx.Newton(rtol=1e-9, atol=1e-9)),
-            max_steps=MOST,
+            y0=jnp.zeros_like(axes.start),
+            args=axes,
+            stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance),
+            max_steps=2**13,
             throw=False,
         )
 
     return run
 
 
-MARKS = "os^vD<>px*"
-"""A mark for each γ, the smallest first."""
+def least_seconds(points: list[dict], solver: str, error: float) -> float:
+    """The least time in which a solver, in any of its forms, keeps within an error.
+
+    Example:
+        >>> points = [
+        ...     {"solver": "BDF", "seconds": 1.0, "error": 1e-3},
+        ...     {"solver": "BDF, absolute", "seconds": 2.0, "error": 1e-5},
+        ... ]
+        >>> least_seconds(points, "BDF", 1e-2), least_seconds(points, "BDF", 1e-4)
+        (1.0, 2.0)
+    """
+    good = [
+        point["seconds"]
+        for point in points
+        if point["solver"].split(",")[0] == solver and point["error"] <= error
+    ]
+    return min(good, default=float("nan"))
+
+
+def names(points: list[dict], key: str) -> list[str]:
+    """Problems, or solvers without their forms, in their order."""
+    return list(dict.fromkeys(point[key].split(",")[0] for point in points))
 
 
 def draw(finished: Finished) -> Figure:
-    """Time against the direction error reached: a colour per solver, a mark per γ."""
-    records = finished.results["small"]
-    solvers = list(dict.fromkeys(record["solver"] for record in records))
-    marks = dict(zip(GAMMAS, MARKS, strict=False))
-    figure, panel = subplots(figsize=(4.4, 4.4))
-    for record in records:
-        panel.loglog(
-            record["seconds"],
-            record["direction_error"],
-            marks[record["gamma"]],
-            color=f"C{solvers.index(record['solver'])}",
-            markersize=5,
-        )
-    handles = [
-        Line2D([], [], color=f"C{place}", marker="", lw=3, label=solver)
-        for place, solver in enumerate(solvers)
-    ]
-    handles += [
-        Line2D([], [], color="0.3", marker=mark, lw=0, label=f"γ = {gamma:g}")
-        for gamma, mark in marks.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    panel.set(xlabel="seconds", ylabel="direction error reached")
+    """Error against seconds: a panel per problem, a line per solver."""
+    points = finished.results["points"]
+    problems, solvers = names(points, "problem"), names(points, "solver")
+    figure, panels = subplots(2, 3, figsize=(9.0, 5.6), sharey=True)
+    for panel, problem in zip(panels.flat, problems, strict=False):
+        here = [point for point in points if point["problem"] == problem]
+        for place, solver in enumerate(solvers):
+            curve = [
+                (least_seconds(here, solver, 10.0**-k), 10.0**-k) for k in range(9)
+            ]
+            panel.loglog(
+                *zip(*curve, strict=True), "o-", color=f"C{place}", ms=3, label=solver
+            )
+        panel.set(title=problem, xlabel="seconds")
+    panels[0, 0].set_ylabel("largest error of a score")
+    panels[1, 0].set_ylabel("largest error of a score")
+    for panel in panels.flat[len(problems) :]:
+        panel.set_axis_off()
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5)
     return figure
 
 
 def show(found: Finished) -> Shown:
-    """Time of every rival over ours, and the direction error it reaches."""
-    rows = [["γ", "rival", "rival / ours", "its direction error"]]
-    rows += [
-        [
-            f"{record['gamma']:g}",
-            record["solver"],
-            num(record["slower_than_ours"]),
-            num(record["direction_error"]),
-        ]
-        for record in found.results["small"]
-        if "slower_than_ours" in record
-    ]
+    """The time of every solver for an error, over that of our default."""
+    points = found.results["points"]
+    solvers = names(points, "solver")
+    rows = [["problem", "error", f"{solvers[0]} (s)", *solvers[1:]]]
+    for problem in names(points, "problem"):
+        here = [point for point in points if point["problem"] == problem]
+        for error in ERRORS:
+            first, *others = (least_seconds(here, solver, error) for solver in solvers)
+            rows.append(
+                [problem, f"{error:g}", num(first)] + [num(s / first) for s in others]
+            )
     return Shown([], rows)
 
 

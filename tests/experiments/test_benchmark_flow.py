@@ -1,14 +1,22 @@
-"""The benchmark of flows times the flow, to the norm that it prints."""
+"""The benchmark of flows compares solvers at equal error."""
 
-import jax
+import math
 
-from experiments.benchmarks.flow import timed, to_norm
+from experiments.benchmarks.flow import least_seconds
 
 
-def test_what_is_timed_goes_to_the_norm_asked_for():
-    def flow(problem, until_norm):
-        return problem, jax.numpy.asarray(until_norm)
+def point(solver, seconds, error):
+    return {"solver": solver, "seconds": seconds, "error": error}
 
-    for norm in (1e3, 1e6):
-        (problem, end), seconds = timed(to_norm(flow, 1), norm, 3)
-        assert (problem, end.item()) == (1, norm) and seconds > 0
+
+def test_a_solver_counts_in_its_fastest_form_that_keeps_within_the_error():
+    points = [
+        point("BDF", 0.5, math.nan),
+        point("BDF", 1.0, 1e-3),
+        point("BDF, absolute", 0.9, 1e-3),
+        point("BDF, absolute", 2.0, 1e-6),
+        point("Radau", 0.1, 1e-9),
+    ]
+    assert least_seconds(points, "BDF", 1e-2) == 0.9
+    assert least_seconds(points, "BDF", 1e-4) == 2.0
+    assert math.isnan(least_seconds(points, "BDF", 1e-8))
