@@ -8,7 +8,8 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
 * its end: `solve`, `certify_at`, `Solved`, `TrialStatus`, `plot`
 * data: `from_sequences`, `from_bags`, `assumption_one`, `several_relevant`,
   `independent_tokens`, `multi_class`
-* losses: `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL`, `NEXT_TOKEN`, `Loss`
+* losses: `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL`, `NEXT_TOKEN`, `SQUARED_PROBABILITY`,
+  `label_smoothing`, `squared_error`; your own: `Loss`, `output_loss`
 * embeddings: `gaussian`, `gaussian_reduced`, `embedding_step`, `embedding_steps`
 * how fast: `rates`, `resolve_limit`, `Rates`, `RateSettings`, `ResolvedLimit`
 * many runs: `Grid`, `run_grid`, `load`, `run_trial`, `Trial`, `TrialSettings`
@@ -48,7 +49,11 @@ from .data.loss import (
     LOGISTIC as LOGISTIC,
     NEXT_TOKEN as NEXT_TOKEN,
     POLYNOMIAL as POLYNOMIAL,
+    SQUARED_PROBABILITY as SQUARED_PROBABILITY,
     Loss as Loss,
+    label_smoothing as label_smoothing,
+    output_loss as output_loss,
+    squared_error as squared_error,
 )
 from .data.synthetic import (
     assumption_one as assumption_one,

@@ -500,7 +500,7 @@ def final_loss(
     """
     corpus = problem.corpus
     output = selected_output(problem.values, problem.offsets, selected)
-    margin = functional_margin(corpus.labels, output).value
+    margin = functional_margin(corpus.labels, output, corpus.loss).value
     return corpus.mean(corpus.loss.value(margin))
 
 

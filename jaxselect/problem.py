@@ -28,7 +28,7 @@ from .data.corpus import (
     labels_of,
     sequences_of,
 )
-from .data.loss import LOGISTIC, NEXT_TOKEN, Loss
+from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
 from .model.attention import attend_bags, functional_margin
 from .model.parameters import (
     Coordinates,
@@ -159,7 +159,7 @@ class Problem(eqx.Module):
         query = self.coordinates(jnp.ravel(jnp.asarray(trained)))
         logits, corpus = self.logits(self.scores(query)), self.corpus
         output = attend_bags(logits, self.values, corpus).output
-        margin = functional_margin(corpus.labels, output).value
+        margin = functional_margin(corpus.labels, output, corpus.loss).value
         return corpus.mean(corpus.loss.value(margin))
 
     def starting_at(self, query: Float[Array, " dim"]) -> "Problem":
@@ -263,7 +263,10 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
         [[1.0, 0.0]]
     """
     check_problem(parameters, corpus)
-    return _attention(parameters, corpus)
+    problem = _attention(parameters, corpus)
+    if corpus.classes is not None and not is_traced(problem):
+        check_outputs(corpus.loss, problem.values, corpus.labels, problem.present)
+    return problem
 
 
 @compiled_alone
@@ -561,6 +564,8 @@ def _own_tokens(
     if classes == 2:
         labels = jnp.asarray(names, corpus.labels.dtype)
         corpus = dataclasses.replace(corpus, labels=labels, classes=2)
+    if classes is not None:
+        check_outputs(loss, values, names, corpus.present)
     return corpus
 
 
@@ -666,6 +671,11 @@ def check(problem: Any, source: str = "problem") -> None:
         raise BadInput(
             f"{len(problem.rows)} rows beside {corpus.vocabulary} tokens: wanted one "
             "row for each"
+        )
+    if corpus.classes is None and corpus.loss.outputs is not None:
+        raise BadInput(
+            f"loss {corpus.loss.name} of several outputs: wanted values with an axis "
+            "of classes"
         )
     heads = () if corpus.classes is None else (corpus.classes,)
     for name, given, wanted in (

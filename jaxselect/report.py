@@ -81,7 +81,9 @@ def has_best(
 ) -> Bool[Array, " sequences"]:
     """Whether no entry of a bag would give it a larger margin than the selected."""
     corpus = problem.corpus
-    margin = functional_margin(corpus.labels, attended(problem, query).output)
+    margin = functional_margin(
+        corpus.labels, attended(problem, query).output, corpus.loss
+    )
     gain = margin.along(problem.values)
     chosen = jnp.where(selected, gain, jnp.inf).min(axis=1)
     return chosen >= jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
@@ -141,7 +143,7 @@ def table(
     whole("first", first)
     corpus, found = problem.corpus, attended(problem, query)
     words, labels = kept(problem, selected, names), np.asarray(corpus.labels)
-    margins = functional_margin(corpus.labels, found.output).value
+    margins = functional_margin(corpus.labels, found.output, corpus.loss).value
     best = np.asarray(has_best(problem, selected, query))
     weights = np.where(selected, np.exp(found.log_weights), 0.0).sum(axis=1)
     # All targets of next tokens have the label one.

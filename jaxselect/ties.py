@@ -391,7 +391,7 @@ def _held(
 
     Source: mathematics, proposition 3g.6.
     """
-    margin = functional_margin(before.labels, alone.output)
+    margin = functional_margin(before.labels, alone.output, before.loss)
     spread = lead_range(margin, after.values, after.present)
     bent = ties.widths * response(spread, before.loss, margin)
     least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))

@@ -2,16 +2,21 @@
 
 A loss ℓ depends on a sequence through its margin m alone (`functional_margin`). If −ℓ′
 > 0 everywhere, the late flow has the same form for every loss: b = E v is bounded, and
-ℓ enters only through the strengths c_k (mathematics, section 1b).
+ℓ enters only through the strengths c_k (mathematics, section 1b). Any other smooth loss
+G of K outputs is an `output_loss`: −G takes the place of the margin (section 1c).
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ..checks import BadInput
 
 # Arrays of JAX, or of NumPy: text is certified on the host in double precision.
 Margin = Any
@@ -53,11 +58,29 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """A loss G(f, y) of the K outputs f of a sequence and its label y.
+
+    Attributes:
+        value: (f, y) ↦ G, of an f of shape (K,); differentiable by JAX.
+        gradient: (f, y) ↦ ∂G/∂f, of shape (K,), with a relative error of rounding.
+        second: bound of Σ_k |D∂G/∂f_k [d]| for all |d_k| ≤ 1.
+        third: bound of Σ_k |D²∂G/∂f_k [d, e]| for all |d_k|, |e_k| ≤ 1; ∞ if it is not
+            known, and then no ties are certified.
+    """
+
+    value: Callable[[Any, Any], Any]
+    gradient: Callable[[Any, Any], Any]
+    second: float
+    third: float = np.inf
+
+
+@dataclass(frozen=True)
 class Loss:
     """A loss as functions of the margin m; static and hashable.
 
-    `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL` and `NEXT_TOKEN` are instances; a new loss
-    is a new instance.
+    `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL`, `NEXT_TOKEN` and `SQUARED_PROBABILITY` are
+    instances; a new loss is a new instance. `output_loss` makes one of K outputs.
 
     Attributes:
         name: its name in results and messages.
@@ -66,13 +89,15 @@ class Loss:
         log_slope: log(−ℓ′(m)), where the slope itself may underflow.
         ratio: ℓ″(m) / (−ℓ′(m)).
         excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation.
-        largest_ratio: upper bound of `ratio`, a Lipschitz constant of log(−ℓ′); ∞ where
-            there is none, and `ratio` falls from the end of its domain on.
+        largest_ratio: upper bound of |`ratio`|, a Lipschitz constant of log(−ℓ′); ∞
+            where there is none, and `ratio` falls from the end of its domain on.
         bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; ∞ where there is none.
         largest_third: upper bound of |ℓ‴/ℓ′|, or of its quotient by the square of
             `ratio` where `largest_ratio` is ∞; ∞ if it is not known, and then fewer
             ties are certified.
         domain: number that margins are above.
+        outputs: the loss of K outputs whose negative takes the place of m, if it is not
+            a function of a margin.
 
     Example:
         >>> import jax.numpy as jnp
@@ -94,6 +119,7 @@ class Loss:
     bounds: Bounds = field(default=Bounds(np.inf, np.inf, np.inf), repr=False)
     largest_third: float = field(default=np.inf, repr=False)
     domain: float = field(default=-np.inf, repr=False)
+    outputs: Outputs | None = field(default=None, repr=False)
 
     def ratio_above(self, least: Margin) -> Any:
         """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain.
@@ -220,6 +246,231 @@ def _root(margin: Margin) -> Any:
     return _arrays(margin).hypot(_one(margin), margin)
 
 
+def _missed(margin: Margin) -> Any:
+    module = _arrays(margin)
+    return module.exp(-2 * module.logaddexp(margin, 0.0))
+
+
+def _missed_slope(margin: Margin) -> Any:
+    return 2 * _missed(margin) * _logistic_ratio(margin)
+
+
+def _missed_log_slope(margin: Margin) -> Any:
+    module = _arrays(margin)
+    both = 2 * module.logaddexp(margin, 0.0) + module.logaddexp(-margin, 0.0)
+    return np.log(2.0) - both
+
+
+def _missed_ratio(margin: Margin) -> Any:
+    return 2 - 3 * _logistic_slope(margin)
+
+
+def _missed_excess(margin: Margin, step: Margin) -> Any:
+    """s′² − s² with s = σ(−m), s′ − s = s (1 − s) (e^δ − 1)/(1 + s (e^δ − 1))."""
+    module = _arrays(margin)
+    before, after = _logistic_slope(margin), _logistic_slope(margin - step)
+    grown = module.expm1(module.minimum(step, 1.0))
+    near = before * _logistic_ratio(margin) * grown / (1 + before * grown)
+    return module.where(step < 1, near, after - before) * (after + before)
+
+
+def _minus(margin: Margin) -> Any:
+    return -margin
+
+
+def _zero(margin: Margin) -> Any:
+    return _arrays(margin).zeros_like(margin)
+
+
+def _step(margin: Margin, step: Margin) -> Any:
+    return step
+
+
+def output_loss(
+    name: str,
+    value: Callable[[Any, Any], Any],
+    gradient: Callable[[Any, Any], Any],
+    *,
+    second: float | int,
+    third: float | int = np.inf,
+) -> Loss:
+    """Make the loss G(f, y) of the K outputs f of a sequence and its label y.
+
+    −G takes the place of the margin, and of it the loss is linear. `cross_attention`
+    and `key_query` compare the derivatives and their bounds at outputs of their bags.
+
+    Source: mathematics, section 1c.
+
+    Args:
+        name: its name in results and messages.
+        value: (f, y) ↦ G, for f of shape (K,) and y one of 0 … K − 1; differentiable by
+            JAX.
+        gradient: (f, y) ↦ ∂G/∂f, with a relative error of rounding.
+        second: bound of Σ_k |Σ_l ∂²G/∂f_k∂f_l d_l| for all |d_l| ≤ 1, at all outputs
+            that the values of a bag can have.
+        third: bound of Σ_k |Σ_lm ∂³G/∂f_k∂f_l∂f_m d_l e_m| likewise; without it no ties
+            are certified.
+
+    Returns:
+        The loss; made once, since another one is another program.
+
+    Example:
+        >>> cubic = output_loss(
+        ...     "cubic",
+        ...     value=lambda f, y: jnp.sum(jnp.abs(f - jnp.eye(len(f))[y]) ** 3) / 3,
+        ...     gradient=lambda f, y: jnp.abs(f - (e := jnp.eye(len(f))[y])) * (f - e),
+        ...     second=20.0,
+        ... )
+        >>> cubic.outputs.gradient(jnp.array([0.0, 0.5]), 0).tolist()
+        [-1.0, 0.25]
+    """
+    return Loss(
+        name,
+        value=_minus,
+        slope=_one,
+        log_slope=_zero,
+        ratio=_zero,
+        excess=_step,
+        largest_ratio=np.inf,
+        outputs=Outputs(value, gradient, float(second), float(third)),
+    )
+
+
+def _own(output: Any, label: Any) -> Any:
+    """Whether an output is that of the label."""
+    return jnp.arange(len(output)) == jnp.asarray(label, int)
+
+
+def _smoothed_value(output: Any, label: Any, *, epsilon: float) -> Any:
+    """Compute log(1 + Σ_{k≠y} e^{f_k − f_y}) + ε (f_y − mean f)."""
+    other = ~_own(output, label)
+    lead = output - output[label]
+    rest = jax.nn.logsumexp(jnp.where(other, lead, -jnp.inf))
+    return jnp.logaddexp(rest, 0.0) - epsilon * jnp.mean(lead)
+
+
+def _smoothed_gradient(output: Any, label: Any, *, epsilon: float) -> Any:
+    other = ~_own(output, label)
+    off = jnp.where(other, jax.nn.softmax(output) - epsilon / len(output), 0.0)
+    return jnp.where(other, off, -jnp.sum(off))
+
+
+@cache
+def label_smoothing(epsilon: float) -> Loss:
+    """Make cross-entropy with the targets (1 − ε) 1{k=y} + ε/K; of ε = 0 without.
+
+    Its Hessian is a covariance under softmax, and its third derivative a cumulant.
+
+    Example:
+        >>> loss = label_smoothing(0.1).outputs
+        >>> round(loss.value(jnp.zeros(4), 0).item(), 4)
+        1.3863
+        >>> [round(x, 4) for x in loss.gradient(jnp.zeros(4), 0).tolist()]
+        [-0.675, 0.225, 0.225, 0.225]
+    """
+    return output_loss(
+        f"cross-entropy, smoothed by {epsilon:g}",
+        partial(_smoothed_value, epsilon=epsilon),
+        partial(_smoothed_gradient, epsilon=epsilon),
+        second=1.0,
+        third=2.0,
+    )
+
+
+def _off_target(output: Any, label: Any) -> Any:
+    return output - _own(output, label).astype(output.dtype)
+
+
+def _half_square(output: Any, label: Any) -> Any:
+    return jnp.sum(_off_target(output, label) ** 2) / 2
+
+
+@cache
+def squared_error(classes: int) -> Loss:
+    """Make the loss ½ Σ_k (f_k − 1{k=y})² of so many outputs.
+
+    Example:
+        >>> squared_error(3).outputs.value(jnp.array([1.0, 0.0, 2.0]), 0).item()
+        2.0
+    """
+    return output_loss(
+        "squared error", _half_square, _off_target, second=classes, third=0.0
+    )
+
+
+# Outputs at which derivatives are compared, and directions at each.
+_POINTS, _DIRECTIONS = 256, 16
+
+
+def check_outputs(loss: Loss, values: Any, labels: Any, present: Any) -> None:
+    """Compare a loss of K outputs with its derivatives and bounds, on a grid.
+
+    The grid has entries of the bags and points half of the way to the mean of each, in
+    changes of every output by ±1.
+
+    Raises:
+        BadInput: a gradient that is not that of the value, or a bound that is exceeded.
+    """
+    if loss.outputs is None or not present.any():
+        return
+    values, number = np.asarray(values), present.sum(axis=1)[:, None, None]
+    mean = np.sum(np.where(present[..., None], values, 0.0), axis=1, keepdims=True)
+    halfway = (values + mean / np.maximum(number, 1)) / 2
+    points = np.concatenate([values[present], halfway[present]])
+    of_bag = np.broadcast_to(np.asarray(labels)[:, None], present.shape)[present]
+    chosen = np.linspace(0, len(points) - 1, _POINTS).astype(int)
+    classes = points.shape[1]
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, classes))
+    if 2 ** (classes - 1) <= _DIRECTIONS:
+        signs = np.array(
+            list(itertools.product((1.0,), *[(-1.0, 1.0)] * (classes - 1)))
+        )
+    both = jnp.asarray(points[chosen]), jnp.asarray(np.tile(of_bag, 2)[chosen])
+    off, *found = _on_grid(loss.outputs, *both, jnp.asarray(signs, values.dtype))
+    small = np.sqrt(np.finfo(values.dtype).eps)
+    if not np.max(off) <= small:
+        raise BadInput(
+            f"gradient of the loss {loss.name} is off that of its value by "
+            f"{np.max(off):.2g} at the outputs {points[chosen[np.argmax(off)]]}: "
+            "wanted ∂G/∂f"
+        )
+    for order, most in zip(("second", "third"), found, strict=True):
+        bound = getattr(loss.outputs, order)
+        if np.isfinite(bound) and not np.max(most) <= bound * (1 + small) + small:
+            raise BadInput(
+                f"{order}={bound:g} of the loss {loss.name}: its derivative has the "
+                f"size {np.max(most):.4g} at the outputs "
+                f"{points[chosen[np.argmax(most)]]}; wanted a bound"
+            )
+
+
+@partial(jax.jit, static_argnums=0)
+def _on_grid(outputs: Outputs, points: Any, labels: Any, signs: Any) -> Any:
+    """Compute errors of the gradient and sizes of its derivatives, of every point."""
+
+    def along(function: Callable[[Any], Any], change: Any) -> Callable[[Any], Any]:
+        return lambda point: jax.jvp(function, (point,), (change,))[1]
+
+    def at(point: Any, label: Any) -> Any:
+        def value(f: Any) -> Any:
+            return outputs.value(f, label)
+
+        def gradient(f: Any) -> Any:
+            return outputs.gradient(f, label)
+
+        slope = gradient(point)
+        off = jax.vmap(lambda d: along(value, d)(point) - slope @ d)(signs)
+        size = jnp.maximum(jnp.sum(jnp.abs(slope)), 1.0)
+        each = jax.vmap(lambda d: along(gradient, d)(point))(signs)
+        twice = jax.vmap(
+            lambda d: jax.vmap(lambda e: along(along(gradient, d), e)(point))(signs)
+        )(signs)
+        sizes = (jnp.max(jnp.sum(jnp.abs(x), axis=-1)) for x in (each, twice))
+        return jnp.max(jnp.abs(off)) / size, *sizes
+
+    return jax.vmap(at)(points, labels)
+
+
 # The logistic loss log(1 + e^{−m}).
 LOGISTIC = Loss(
     "logistic",
@@ -272,4 +523,19 @@ NEXT_TOKEN = Loss(
     largest_ratio=np.inf,
     largest_third=2.0,
     domain=0.0,
+)
+
+# (1 − π_y)² of K classes: 1 − π_y = σ(−m). With s = σ(−m), −ℓ′ = 2 s² (1 − s), ℓ″/−ℓ′ =
+# 2 − 3 s and ℓ‴/−ℓ′ = 3 s (1 − s) − (2 − 3 s)²: not convex where s > ⅔. The bounds are
+# at s = ⅔, (15 − √33)/24 and 0.6363.
+SQUARED_PROBABILITY = Loss(
+    "squared probability",
+    value=_missed,
+    slope=_missed_slope,
+    log_slope=_missed_log_slope,
+    ratio=_missed_ratio,
+    excess=_missed_excess,
+    largest_ratio=2.0,
+    bounds=Bounds(8 / 27, 0.1541, 0.2021),
+    largest_third=4.0,
 )

@@ -30,6 +30,7 @@ from ..data.corpus import Corpus
 from ..data.loss import Loss
 from ..model.attention import (
     FunctionalMargin,
+    OutputMargin,
     advances,
     attend_bags,
     functional_margin,
@@ -119,7 +120,7 @@ class Held(NamedTuple):
         exponent = log_weighted_residual(attention, corpus)
         advance = advances(attention, corpus)
         forces = score_gradient(exponent, advance, attention, corpus)
-        margin = functional_margin(corpus.labels, attention.output)
+        margin = functional_margin(corpus.labels, attention.output, corpus.loss)
         before = dataclasses.replace(corpus, tokens=self.tokens)
         push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
         push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ self.means
@@ -127,7 +128,7 @@ class Held(NamedTuple):
         kept = (1 - lost).reshape(-1, *[1] * (pulls.ndim - 1))
         change = corpus.weighted(pulls * kept - self.slopes)
         push += jnp.tensordot(change, self.bends, change.ndim)
-        slope = corpus.loss.slope(margin.value)
+        slope = corpus.loss.slope(margin.value) * margin.steepness
         size = jnp.linalg.norm(push) + corpus.weighted(slope * lost) @ self.reach
         back = jnp.max(jnp.where(tied & ~top, share, 0.0)) / RETURNED
         # Newton's method, which finds the time of an event, needs numbers.
@@ -137,7 +138,7 @@ class Held(NamedTuple):
 
 
 def output_forces(
-    margin: FunctionalMargin, loss: Loss
+    margin: FunctionalMargin | OutputMargin, loss: Loss
 ) -> Float[Array, " sequences *classes"]:
     """Compute −∂ℓ/∂f = −ℓ′(m) ∂m/∂f of every sequence."""
     slope = loss.slope(margin.value)
@@ -658,6 +659,8 @@ def excess_loss(
     corpus, logits = problem.corpus, problem.logits(problem.scores(query))
     attention = attend_bags(logits, problem.values, corpus)
     slots = corpus.first(selected)
-    margin = functional_margin(corpus.labels, corpus.at(problem.values, slots))
+    margin = functional_margin(
+        corpus.labels, corpus.at(problem.values, slots), corpus.loss
+    )
     fall = margin.fall(corpus.at(attention.advantage, slots))
     return corpus.mean(corpus.loss.excess(margin.value, fall))

@@ -66,7 +66,7 @@ def dissipates(
     )
     # Outputs differ by what both are off the same entry, which is exact when tiny.
     ahead = before.advantage - after.advantage
-    margin = functional_margin(corpus.labels, after.output)
+    margin = functional_margin(corpus.labels, after.output, corpus.loss)
     gain = margin.fall(corpus.at(ahead, after.top))
     loss, small = corpus.loss, jnp.abs(gain) < 1
     values = loss.value(margin.value - gain), loss.value(margin.value)

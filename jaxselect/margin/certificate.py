@@ -33,7 +33,6 @@ from .max_margin import MaxMargin, MaxMarginStatus, max_margin
 from .pairs import (
     ROUNDINGS,
     AbstractPairs,
-    largest_ratio,
     lead_range,
     pairs_of,
     response,
@@ -640,14 +639,14 @@ def _gross_forces(
     present = corpus.present
     loses = present & ~selected
     weight = jnp.where(loses, jnp.exp(attention.log_weights), 0.0).sum(axis=1)
-    margin = functional_margin(corpus.labels, attention.output)
+    margin = functional_margin(corpus.labels, attention.output, corpus.loss)
     # Below the bound on unselected weights no margin falls by a half.
-    change = largest_ratio(corpus.loss, margin)
+    change = margin.largest_ratio(corpus.loss)
     spread = lead_range(margin, values, present)
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
     force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
-    force = force.sum(axis=1)
+    force = margin.steepness * force.sum(axis=1)
     small = jnp.max(unselected) * jnp.sqrt(growth) <= UNSELECTED
     omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
     bent = response(spread, corpus.loss, margin)

@@ -16,7 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxtyping import Float
 
 from ..data.corpus import AbstractBags, ByBag, Entries
-from ..model.attention import attend_bags, functional_margin, sized_forces
+from ..model.attention import (
+    OutputMargin,
+    attend_bags,
+    functional_margin,
+    sized_forces,
+)
 from .pairs import ROUNDINGS
 
 # A number is a float, or an array without axes.
@@ -198,7 +203,8 @@ def change_of_curvature(
     diameter of the bag, Ē the mean of its E_s, A that of |b_s − f|, and g = 3.3 L₁ +
     7.2 L₂ A + 1.9 L₃ A² with bounds L₁, L₂, L₃ of the loss's derivatives at the margins
     that the bag has on the ball. With several classes |·| is the range over classes,
-    and the bounds are those of `Bounds.of_classes`. A token of small weight contributes
+    and the bounds are those of `Bounds.of_classes`; of a loss of outputs it is the
+    largest |·| of an output. A token of small weight contributes
     little to B and little to the curvature, so their quotient stays bounded.
 
     Source: mathematics, lemma 7b.2 and section 1c.
@@ -231,22 +237,23 @@ def change_of_curvature(
     array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
     attention = attend_bags(logits, values, bags)
     share = array.exp(attention.log_weights)
-    off, classes = array.abs(attention.advantage), None
-    if values.ndim > logits.ndim:
+    margin = functional_margin(bags.labels, attention.output, bags.loss)
+    off = array.abs(attention.advantage)
+    # A loss with a domain is narrow where no margin moves by more than half of it.
+    ratio = loss.ratio_above(margin.value / 2)
+    if isinstance(margin, OutputMargin):
+        off, ratio = off.max(axis=-1), margin.largest_ratio(loss)
+    elif values.ndim > logits.ndim:
         off = array.ptp(attention.advantage, axis=-1)
-        classes = values.shape[-1]
     off = array.where(bags.filled, off, 0.0)
     spread = bags.total(share * off)
     seen = bags.gather(embeddings)
     ahead = seen - bags.spread(bags.total(share[..., None] * seen))
-    margin = functional_margin(bags.labels, attention.output).value
-    # A loss with a domain is narrow where no margin moves by more than half of it.
-    ratio = loss.ratio_above(margin / 2)
     slopes = array.where(narrow, 1 + ratio * spread, 1.0)
     widest = array.max(diameters * slopes, initial=0.0)
     radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
     moved = spread * array.expm1(diameters * radius)
-    near = loss.bounds_near(margin, moved).of_classes(classes)
+    near = margin.bounds_near(loss, moved)
     grown = diameters * near.third_of_risk(spread)
     grown = grown * array.exp(bags.log_weights(dtype))
     # Derivatives without a bound on the ball prove nothing.

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..data.components import subtract_group_means
 from ..data.corpus import Corpus, map_blocks
 from ..data.loss import Loss
-from ..model.attention import FunctionalMargin, functional_margin
+from ..model.attention import FunctionalMargin, OutputMargin, functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem
 
@@ -489,7 +489,7 @@ def pair_strength(
     of_winner = jax.vmap(lambda bag, one: bag[one])
     best = of_winner(entries, slot)
     log_ratio = jnp.where(loses, logits - of_winner(logits, slot), 0.0)
-    margin = functional_margin(corpus.labels, best[:, 0])
+    margin = functional_margin(corpus.labels, best[:, 0], corpus.loss)
     ahead = margin.along(best - entries)
     exponent = corpus.loss.log_slope(margin.value)[:, None] + log_ratio
     pair, shape = pairs.places(corpus, slots), pairs.held.shape
@@ -504,6 +504,7 @@ def pair_strength(
     size = jnp.abs(best) + jnp.abs(entries)
     if entries.ndim > 2:
         size = 2 * size.max(axis=-1)
+    size = margin.steepness[:, None] * size
     gross = jax.lax.stop_gradient(corpus.weighted(pull * size))
     magnitude = zero.at[pair].add(gross)
     # A sum that cancels to rounding has no sign, whatever the processor makes of it.
@@ -511,7 +512,7 @@ def pair_strength(
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     spread = lead_range(margin, entries, corpus.present)
     bent = response(spread, corpus.loss, margin)
-    size = (spread * bent)[:, None] * problem.offset_errors
+    size = (margin.steepness * spread * bent)[:, None] * problem.offset_errors
     blur = zero.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
@@ -521,34 +522,20 @@ def pair_strength(
     )
 
 
-def response(spread: Any, loss: Loss, margin: FunctionalMargin) -> Any:
+def response(spread: Any, loss: Loss, margin: FunctionalMargin | OutputMargin) -> Any:
     """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
 
-    The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag. Arrays are
-    of JAX or of NumPy.
+    The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; of a loss
+    of outputs σ takes the place of −ℓ′. Arrays are of JAX or of NumPy.
 
     Source: mathematics, lemma 3g.5.
     """
-    ratio = largest_ratio(loss, margin)
+    ratio = margin.largest_ratio(loss)
     return 4 + 1.3 * ratio.__array_namespace__().maximum(ratio, 1.0) * spread
 
 
-def largest_ratio(loss: Loss, margin: FunctionalMargin) -> Any:
-    """Compute κ̄, a Lipschitz constant of log(−ℓ′) and of the shares of classes.
-
-    It is max ℓ″/|ℓ′| over all margins, or over those above half of m for a loss with a
-    domain, which none leaves where forces change by half at most. Shares of more than
-    two classes change by e^{2|d|} at most; of two classes the other has all of it.
-
-    Source: mathematics, section 1c.
-    """
-    gradient = margin.gradient
-    several = gradient.ndim > 1 and gradient.shape[1] > 2
-    return loss.ratio_above(margin.value / 2) + 2 * several
-
-
 def lead_range(
-    margin: FunctionalMargin,
+    margin: FunctionalMargin | OutputMargin,
     entries: Float[Array, "sequences width *classes"],
     present: Bool[Array, "sequences width"],
 ) -> Float[Array, " sequences"]:

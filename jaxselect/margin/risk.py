@@ -4,7 +4,8 @@ As long as the risk exceeds its infimum by less than it would if one bag attende
 second best entry, every bag's margin is above that of its second best entry. Then each
 term of the force along a separating θ∗ is positive, and the flow cannot stop. Neither
 log t nor the start is needed, and what was trained before, by any rule, need not have
-followed a flow. With K classes the barrier is lower (mathematics, section 3n).
+followed a flow. With K classes the barrier is lower, and that of any smooth loss of
+outputs holds for weights near the best entries (mathematics, section 3n).
 """
 
 import equinox as eqx
@@ -13,7 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..compilation import full_precision
-from ..model.attention import FunctionalMargin, attention_shares, functional_margin
+from ..model.attention import (
+    FunctionalMargin,
+    OutputMargin,
+    attention_shares,
+    functional_margin,
+)
 from ..problem import Problem
 from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
@@ -102,17 +108,18 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     eps = jnp.finfo(problem.start.dtype).eps * ROUNDINGS
     heads = values.shape[2:]
     labels = jnp.repeat(corpus.labels, values.shape[1])
-    gain = functional_margin(labels, values.reshape(-1, *heads)).value
+    gain = functional_margin(labels, values.reshape(-1, *heads), corpus.loss).value
     gain = jnp.where(present, gain.reshape(present.shape), -jnp.inf)
     slot = jnp.argmax(gain, axis=1)
     best, others = corpus.marks(slot) & present, present & ~corpus.marks(slot)
 
     top = corpus.at(values, slot)
-    margin = functional_margin(corpus.labels, top)
+    margin = functional_margin(corpus.labels, top, corpus.loss)
     less = top[:, None] - values
     size = jnp.abs(top)[:, None] + jnp.abs(values)
     if heads:
         size = 2 * size.max(axis=-1)
+    size = margin.steepness[:, None] * size
     logits = problem.logits(problem.scores(query))
     scores = jnp.where(present, jnp.abs(logits), 0.0)
     error = jnp.max(eps * (1 + scores) + problem.offset_errors, axis=1)[:, None]
@@ -124,7 +131,12 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     least = jnp.min(jnp.where(others, margin.along(less) - eps * size, jnp.inf), axis=1)
     attained = jnp.all(least > 0)
     least = jnp.where(several & (least > 0), least, 1.0)
-    reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
+    if isinstance(margin, OutputMargin):
+        weight = weights.sum(axis=1)
+        blur = -jnp.expm1(-2 * error[:, 0]) * weight
+        fall, reach = _of_outputs(margin, less, others, weight, least, fall, blur)
+    else:
+        reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
     excess = corpus.weighted(corpus.loss.excess(margin.value, fall)) * (1 + eps)
     barrier = corpus.weighted(corpus.loss.excess(margin.value, reach)) * (1 - eps)
     return BestEntries(
@@ -134,6 +146,32 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
         attained=attained,
         largest_step=_largest_step(problem, margin, reach),
     )
+
+
+def _of_outputs(
+    margin: OutputMargin,
+    less: Float[Array, "sequences width classes"],
+    others: Bool[Array, "sequences width"],
+    weight: Float[Array, " sequences"],
+    least: Float[Array, " sequences"],
+    fall: Float[Array, " sequences"],
+    blur: Float[Array, " sequences"],
+) -> tuple[Float[Array, " sequences"], Float[Array, " sequences"]]:
+    """Bound G(f) − G(b_{e∗}) from above, ∞ where Q is not below Q̄, and give ¾ γ Q̄.
+
+    Q is known to within `blur`.
+
+    Source: mathematics, theorem 3n.5.
+    """
+    eps = jnp.finfo(fall.dtype).eps * ROUNDINGS
+    far = jnp.max(jnp.where(others, jnp.abs(less).max(axis=-1), 0.0), axis=1)
+    most = jnp.max(jnp.where(others, margin.size_along(less), 0.0), axis=1)
+    second = margin.loss.second
+    near = least / (most + 2 * second * far**2)
+    fall = fall + eps * jnp.abs(margin.value)
+    fall = fall + blur * far * (margin.steepness + second * far)
+    fall = jnp.where(weight < near * (1 - eps), fall, jnp.inf)
+    return fall, 0.75 * least * near
 
 
 def _class_range(
@@ -151,7 +189,9 @@ def _class_range(
 
 
 def _largest_step(
-    problem: Problem, margin: FunctionalMargin, reach: Float[Array, " sequences"]
+    problem: Problem,
+    margin: FunctionalMargin | OutputMargin,
+    reach: Float[Array, " sequences"],
 ) -> Float[Scalar, ""]:
     """Compute 2/β, β = Σ_X w_X D_X² S_X (L₁/4 + L₂ S_X/16), on margins within reach.
 
@@ -169,9 +209,12 @@ def _largest_step(
     # Bag by bag: all rows of all bags may not fit.
     longest = jax.lax.map(length, (corpus.tokens, problem.present))
     spread = lead_range(margin, problem.values, problem.present)
-    first, second, _ = corpus.loss.bounds_near(margin.value, reach)
-    if (corpus.classes or 2) > 2:
-        second = second + first
+    if isinstance(margin, OutputMargin):
+        first, second, _ = margin.bounds_near(corpus.loss, spread)
+    else:
+        first, second, _ = corpus.loss.bounds_near(margin.value, reach)
+        if (corpus.classes or 2) > 2:
+            second = second + first
     curvature = longest**2 * spread * (first / 4 + second * spread / 16)
     total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
     return 2 / total

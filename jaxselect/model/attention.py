@@ -5,8 +5,8 @@ output f = Σ_s q[s] b_s, so the empirical risk L is a function of 2|S| numbers,
 gradient in E has rank two. Derivatives are written in closed form because the flow
 multiplies them by e^τ, at log-times τ where the derivatives alone underflow.
 
-The loss depends on one margin m per sequence: y f, or its analogue for K classes. Bags
-may have any layout (`AbstractBags`).
+The loss depends on one margin m per sequence: y f, its analogue for K classes, or minus
+the loss itself. Bags may have any layout (`AbstractBags`).
 """
 
 from functools import partial
@@ -24,6 +24,7 @@ from ..data.corpus import (
     Entries,
     padded_logits,
 )
+from ..data.loss import LOGISTIC, Bounds, Loss, Outputs
 from .parameters import Parameters
 
 
@@ -150,6 +151,28 @@ class FunctionalMargin(NamedTuple):
     value: Float[Array, " sequences"]
     gradient: Float[Array, " sequences *classes"]
 
+    @property
+    def steepness(self) -> Float[Array, " sequences"]:
+        """Bound |∂m/∂f · x| by this times the largest lead in x: one."""
+        return jnp.ones_like(self.value)
+
+    def largest_ratio(self, loss: Loss) -> Any:
+        """Compute κ̄, a Lipschitz constant of log(−ℓ′) and of the shares of classes.
+
+        It is max ℓ″/|ℓ′| over all margins, or over those above half of m for a loss
+        with a domain, which none leaves where forces change by half at most. Shares of
+        more than two classes change by e^{2|d|} at most; of two the other has all.
+
+        Source: mathematics, section 1c.
+        """
+        several = self.gradient.ndim > 1 and self.gradient.shape[1] > 2
+        return loss.ratio_above(self.value / 2) + 2 * several
+
+    def bounds_near(self, loss: Loss, distance: Any) -> Bounds:
+        """Bounds on derivatives of ℓ(m(f)) at all margins within a distance of m."""
+        several = None if self.gradient.ndim == 1 else self.gradient.shape[1]
+        return loss.bounds_near(self.value, distance).of_classes(several)
+
     def along(
         self, vectors: Float[Array, " sequences width *classes"]
     ) -> Float[Array, "sequences width"]:
@@ -175,6 +198,20 @@ class FunctionalMargin(NamedTuple):
         leads = self.leads(change[:, None])[:, 0]
         return jnp.log1p(jnp.sum(self.shares * jnp.expm1(leads), axis=-1))
 
+    def bends(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> tuple[Array, Array, Array]:
+        """Split −∂²m/∂f² into K products of x and z, with logarithms of factors.
+
+        It is the covariance of f_y − f_k under the shares w_k: x = z is the lead over
+        class k minus the mean of leads, and its factor w_k.
+        """
+        deviation = self.leads(vectors) - self.along(vectors)[..., None]
+        nonzero = self.shares > 0
+        log_shares = jnp.log(jnp.where(nonzero, self.shares, 1.0))
+        deviation = jnp.where(nonzero[:, None], deviation, 0.0)
+        return jnp.where(nonzero, log_shares, -jnp.inf), deviation, deviation
+
     @property
     def shares(self) -> Float[Array, "sequences classes"]:
         """Return the shares w_k of the classes k ≠ y; zero for y."""
@@ -189,12 +226,94 @@ class FunctionalMargin(NamedTuple):
         return own - vectors
 
 
-def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
+# Changes of outputs below which G is integrated, by three nodes of Gauss: there their
+# error is below rounding, and above a difference loses two digits.
+_SMALL = 1e-2
+_NODES = (0.5 - 0.15**0.5, 5 / 18), (0.5, 4 / 9), (0.5 + 0.15**0.5, 5 / 18)
+
+
+class OutputMargin(NamedTuple):
+    """Minus a loss G of K outputs in the place of a margin, with its derivatives.
+
+    Attributes:
+        value: −G(f, y) of every sequence.
+        gradient: −∂G/∂f.
+        output: f.
+        labels: y.
+        loss: G.
+    """
+
+    value: Float[Array, " sequences"]
+    gradient: Float[Array, "sequences classes"]
+    output: Float[Array, "sequences classes"]
+    labels: Int[Array, " sequences"]
+    loss: Outputs
+
+    @property
+    def steepness(self) -> Float[Array, " sequences"]:
+        """Compute σ = Σ_k |∂G/∂f_k|."""
+        return jnp.sum(jnp.abs(self.gradient), axis=-1)
+
+    def largest_ratio(self, loss: Loss) -> Float[Array, " sequences"]:
+        """Compute κ̄ = 2 L₂/σ: where outputs move by 1/κ̄ at most, σ keeps half."""
+        least = jnp.finfo(self.value.dtype).tiny ** 0.5
+        return 2 * self.loss.second / jnp.maximum(self.steepness, least)
+
+    def bounds_near(self, loss: Loss, distance: Any) -> Bounds:
+        """Bounds on derivatives of G at all outputs within a distance of f."""
+        first = self.steepness + self.loss.second * distance
+        return Bounds(first, self.loss.second, self.loss.third)
+
+    def along(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> Float[Array, "sequences width"]:
+        """Differentiate −G along a change of the output in every slot."""
+        return jnp.einsum("ik,itk->it", self.gradient, vectors)
+
+    def size_along(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> Float[Array, "sequences width"]:
+        """Add up the sizes of the terms of `along`, which may cancel over outputs."""
+        return jnp.einsum("ik,itk->it", jnp.abs(self.gradient), jnp.abs(vectors))
+
+    def fall(
+        self, change: Float[Array, "sequences classes"]
+    ) -> Float[Array, " sequences"]:
+        """Compute G(f − x) − G(f), of small x without cancellation."""
+        value, gradient = map(jax.vmap, (self.loss.value, self.loss.gradient))
+        rises = jnp.stack(
+            [
+                -part * gradient(self.output - node * change, self.labels)
+                for node, part in _NODES
+            ]
+        )
+        near = jnp.einsum("nik,ik->i", rises, change)
+        far = value(self.output - change, self.labels) + self.value
+        return jnp.where(jnp.max(jnp.abs(change), axis=-1) < _SMALL, near, far)
+
+    def leads(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> Float[Array, "sequences width classes"]:
+        """Return the outputs themselves, which bounds are in."""
+        return vectors
+
+    def bends(
+        self, vectors: Float[Array, "sequences width classes"]
+    ) -> tuple[Array, Array, Array]:
+        """Split ∂²G/∂f² into K products of x and z, with logarithms of factors, 0."""
+        hessian = jax.vmap(jax.jacfwd(self.loss.gradient))(self.output, self.labels)
+        bent = jnp.einsum("ikl,itl->itk", hessian, vectors)
+        return jnp.zeros_like(self.gradient), bent, vectors
+
+
+def functional_margin(
+    labels: ByBag, output: ByBag, loss: Loss = LOGISTIC
+) -> FunctionalMargin | OutputMargin:
     """Compute margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
 
     With the logistic loss of the second margin the risk is cross-entropy: log(1 +
     e^{−m}) = −log π_y and 1 − π_y = σ(−m). For K = 2 both margins agree, with f = f_+ −
-    f_−.
+    f_−. Of a loss that is none of a margin it is −G (`output_loss`).
 
     Source: mathematics, section 1c.
 
@@ -206,6 +325,10 @@ def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
     if output.ndim == 1:
         label = labels.astype(output.dtype)
         return FunctionalMargin(label * output, label)
+    if loss.outputs is not None:
+        value = jax.vmap(loss.outputs.value)(output, labels)
+        rise = -jax.vmap(loss.outputs.gradient)(output, labels)
+        return OutputMargin(-value, rise, output, labels, loss.outputs)
     own = jnp.take_along_axis(output, labels[:, None], axis=1)
     others = jnp.arange(output.shape[1], dtype=labels.dtype)[None] != labels[:, None]
     other_outputs = jnp.where(others, output - own, -jnp.inf)
@@ -216,7 +339,7 @@ def functional_margin(labels: ByBag, output: ByBag) -> FunctionalMargin:
 
 def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
     """Compute log of w_X (−ℓ′(m)); −∞ where w_X = 0."""
-    margin = functional_margin(bags.labels, attention.output).value
+    margin = functional_margin(bags.labels, attention.output, bags.loss).value
     return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
 
 
@@ -227,7 +350,7 @@ def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
 
 def advances(attention: Attention, bags: AbstractBags) -> Entries:
     """What weight on an entry adds to m: ∂m/∂f · (b_s − f), y (b_s − f) for ±1."""
-    margin = functional_margin(bags.labels, attention.output)
+    margin = functional_margin(bags.labels, attention.output, bags.loss)
     if margin.gradient.ndim > 1:
         return margin.along(attention.advantage)
     return bags.spread(margin.gradient) * attention.advantage
@@ -261,7 +384,7 @@ def sized_forces(
     array, top = bags.arrays, bags.marks(attention.top)
     size = array.abs(forces)
     if values.ndim > logits.ndim:
-        margin = functional_margin(bags.labels, attention.output)
+        margin = functional_margin(bags.labels, attention.output, bags.loss)
         size = array.exp(exponent) * margin.size_along(attention.advantage)
     size = array.where(top, 0.0, size)
     return forces, array.where(top, bags.spread(bags.total(size)), size)
@@ -269,7 +392,7 @@ def sized_forces(
 
 def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
     """Compute the vectors x of the rank-one terms in `score_curvature`."""
-    margin = functional_margin(bags.labels, attention.output).value
+    margin = functional_margin(bags.labels, attention.output, bags.loss).value
     tilt = 0.5 * bags.loss.ratio(margin)
     weights = bags.arrays.exp(attention.log_weights)
     return weights * (1 + bags.spread(tilt) * advance)
@@ -342,7 +465,7 @@ def negative_entry_gradient(
     attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus) + log_scale
     pull = score_gradient(exponent, advances(attention, corpus), attention, corpus)
-    label = functional_margin(corpus.labels, attention.output).gradient
+    label = functional_margin(corpus.labels, attention.output, corpus.loss).gradient
     size = jnp.exp(exponent)
     if label.ndim > 1:
         size = size[..., None]
@@ -373,7 +496,7 @@ def log_strongest_pull(
     attention = attend_bags(logits, values, corpus)
     exponent = log_weighted_residual(attention, corpus)
     others = ~corpus.marks(attention.top)
-    margin = functional_margin(corpus.labels, attention.output)
+    margin = functional_margin(corpus.labels, attention.output, corpus.loss)
     distance = jnp.where(others, margin.size_along(attention.advantage), 0.0)
     # The inner `where` keeps the derivative of log finite where there is no force.
     log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
@@ -445,7 +568,9 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
         >>> round(empirical_risk(Parameters(jnp.eye(2), v, v), bags).item(), 4)
         0.3133
     """
-    margin = functional_margin(corpus.labels, outputs(parameters, corpus)).value
+    margin = functional_margin(
+        corpus.labels, outputs(parameters, corpus), corpus.loss
+    ).value
     return corpus.mean(corpus.loss.value(margin))
 
 

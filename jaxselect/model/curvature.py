@@ -169,29 +169,22 @@ def _bends(
 ) -> tuple[Float[Array, "many width"], Float[Array, "many width"]]:
     """Compute the terms of −∂²L/∂a² that come from ∂²m/∂f², for each class.
 
-    ∂²m/∂f² is minus the covariance of f_y − f_k under the shares w_k. Let x_k be the
-    lead of b_s over class k minus its mean over classes. The terms add up to Σ_k w_k (q
-    x_k)(q x_k)ᵀ times w_X (−ℓ′); each factor gets half of it.
+    With −∂²m/∂f² of the products of x_k and z_k, with factors w_k, they add up to Σ_k
+    w_k (q x_k)(q z_k)ᵀ times w_X (−ℓ′); each factor gets half of it.
     """
-    margin = functional_margin(corpus.labels, attention.output)
-    leads = margin.leads(attention.advantage)
-    deviation = leads - margin.along(attention.advantage)[..., None]
-    nonzero = margin.shares > 0
-    log_shares = jnp.log(jnp.where(nonzero, margin.shares, 1.0))
-    log_shares = jnp.where(nonzero, log_shares, -jnp.inf)
+    margin = functional_margin(corpus.labels, attention.output, corpus.loss)
     weights = 0.5 * jnp.exp(attention.log_weights)
 
     def of_class(
-        deviation: Float[Array, "sequences width"],
         log_share: Float[Array, " sequences"],
+        one: Float[Array, "sequences width"],
+        other: Float[Array, "sequences width"],
     ) -> tuple[Array, Array]:
-        deviation = jnp.where(jnp.isfinite(log_share)[:, None], deviation, 0.0)
-        pull = score_gradient(
-            exponent + log_share[:, None], deviation, attention, corpus
-        )
-        return pull, weights * deviation
+        scale = exponent + log_share[:, None]
+        return score_gradient(scale, one, attention, corpus), weights * other
 
-    pull, partner = jax.vmap(of_class, (2, 1))(deviation, log_shares)
+    bends = margin.bends(attention.advantage)
+    pull, partner = jax.vmap(of_class, (1, 2, 2))(*bends)
     shape = (-1, pull.shape[-1])
     return pull.reshape(shape), partner.reshape(shape)
 

@@ -116,7 +116,7 @@ def risk_and_score_descent(
         (0.6931, [0.25, 0.25])
     """
     output, weight, normaliser = read(scores, values, corpus)
-    margin, label = functional_margin(corpus.labels, output)
+    margin, label = functional_margin(corpus.labels, output)[:2]
     if weights is None:
         weights = jnp.full_like(output, 1 / len(output))
     share = weights * label * corpus.loss.slope(margin) / normaliser

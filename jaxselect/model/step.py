@@ -143,7 +143,7 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
 
     At the start all outputs are equal. With K heads the margin is then −log(K − 1), and
     its derivative in f_k is K/(K − 1) times 1{y=k} − 1/K; for cross-entropy the factor
-    is 1.
+    is 1. Of a loss of outputs α does not tell: NaN.
 
     Source: mathematics, sections 1b and 1c.
 
@@ -152,6 +152,8 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
         >>> start_slope(LOGISTIC), start_slope(LOGISTIC, 3), start_slope(EXPONENTIAL)
         (0.5, 1.0, 1.0)
     """
+    if loss.outputs is not None:
+        return np.nan
     others = heads - 1.0
     margin = -np.log(others) if heads > 1 else np.zeros(())
     # A number, also while a program is traced, and of a loss made of JAX alone.

@@ -8,11 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
+from jaxselect.data.loss import (
+    EXPONENTIAL,
+    LOGISTIC,
+    POLYNOMIAL,
+    SQUARED_PROBABILITY,
+)
 from tests.flow.literal_cls import SLOPES
 from tests.tolerances import assert_close
 
-LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL)
+LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL, SQUARED_PROBABILITY)
 MARGINS = np.linspace(-30.0, 30.0, 241)
 
 
@@ -89,7 +94,8 @@ def test_bounds_near_a_margin_hold_there_and_fall_with_it(loss):
             found = np.abs(each(derivative, MARGINS + distance))
             assert np.all(found <= bound * (1 + 1e-9))
     far = MARGINS > 5
-    assert np.all(near.third[far] <= 2.2 * loss.slope(MARGINS[far]))
+    most = loss.largest_third * np.exp(0.1 * loss.largest_ratio)
+    assert np.all(near.third[far] <= most * (1 + 1e-12) * loss.slope(MARGINS[far]))
 
 
 def test_far_out_the_logs_go_on(loss):

@@ -12,6 +12,7 @@ SLOPES = {
     "logistic": lambda m: 1 / (1 + np.exp(m)),
     "exponential": lambda m: np.exp(-m),
     "polynomial": lambda m: (1 - m / np.sqrt(1 + m**2)) / 2,
+    "squared probability": lambda m: 2 * np.exp(m) / (1 + np.exp(m)) ** 3,
 }
 
 

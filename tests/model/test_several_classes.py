@@ -19,7 +19,6 @@ from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.data.sparse import from_corpus
 from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import output_forces
-from jaxselect.margin.pairs import largest_ratio
 from jaxselect.model import curvature
 from jaxselect.model.attention import (
     empirical_risk,
@@ -229,5 +228,5 @@ def test_forces_on_outputs_change_by_no_more_than_the_largest_ratio(classes):
     before, after = (output_forces(each, LOGISTIC) for each in (here, there))
     change = jnp.abs(jnp.log(after / before)).max(axis=1)
     lead = jnp.abs(here.leads(jnp.asarray(d)[:, None])).max(axis=(1, 2))
-    bound = largest_ratio(LOGISTIC, here)
+    bound = here.largest_ratio(LOGISTIC)
     assert (change <= bound * lead).all() and (change > 0.6 * bound * lead).any()
