@@ -304,7 +304,7 @@ def cross_attention(
         start: p_0, of shape (dim,); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin y f.
+        loss: ℓ, a function of the margin, or an `output_loss` of K outputs.
 
     Returns:
         The problem.
@@ -354,7 +354,7 @@ def key_query(
         start: W_0, of shape (dim, other); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin y f.
+        loss: ℓ, a function of the margin, or an `output_loss` of K outputs.
 
     Returns:
         The problem.

@@ -411,37 +411,55 @@ def check_outputs(loss: Loss, values: Any, labels: Any, present: Any) -> None:
     Raises:
         BadInput: a gradient that is not that of the value, or a bound that is exceeded.
     """
+    present = np.asarray(present)
     if loss.outputs is None or not present.any():
         return
-    values, number = np.asarray(values), present.sum(axis=1)[:, None, None]
-    mean = np.sum(np.where(present[..., None], values, 0.0), axis=1, keepdims=True)
-    halfway = (values + mean / np.maximum(number, 1)) / 2
-    points = np.concatenate([values[present], halfway[present]])
-    of_bag = np.broadcast_to(np.asarray(labels)[:, None], present.shape)[present]
-    chosen = np.linspace(0, len(points) - 1, _POINTS).astype(int)
+    points, of_point = _grid(np.asarray(values), np.asarray(labels), present)
+    for name, wanted in (("value", ()), ("gradient", points.shape[1:])):
+        found = jax.eval_shape(getattr(loss.outputs, name), points[0], 0).shape
+        if found != wanted:
+            raise BadInput(
+                f"{name} of the loss {loss.name} of shape {found} for "
+                f"{points.shape[1]} outputs: wanted {wanted}"
+            )
     classes = points.shape[1]
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, classes))
     if 2 ** (classes - 1) <= _DIRECTIONS:
         signs = np.array(
             list(itertools.product((1.0,), *[(-1.0, 1.0)] * (classes - 1)))
         )
-    both = jnp.asarray(points[chosen]), jnp.asarray(np.tile(of_bag, 2)[chosen])
-    off, *found = _on_grid(loss.outputs, *both, jnp.asarray(signs, values.dtype))
-    small = np.sqrt(np.finfo(values.dtype).eps)
+    given = points, of_point, signs.astype(points.dtype)
+    off, *found = _on_grid(loss.outputs, *map(jnp.asarray, given))
+    small = np.sqrt(np.finfo(points.dtype).eps)
+
+    def here(size: Any) -> list[float]:
+        return points[np.argmax(size)].round(3).tolist()
+
     if not np.max(off) <= small:
         raise BadInput(
             f"gradient of the loss {loss.name} is off that of its value by "
-            f"{np.max(off):.2g} at the outputs {points[chosen[np.argmax(off)]]}: "
-            "wanted ∂G/∂f"
+            f"{np.max(off):.2g} at the outputs {here(off)}: wanted ∂G/∂f"
         )
     for order, most in zip(("second", "third"), found, strict=True):
         bound = getattr(loss.outputs, order)
         if np.isfinite(bound) and not np.max(most) <= bound * (1 + small) + small:
             raise BadInput(
                 f"{order}={bound:g} of the loss {loss.name}: its derivative has the "
-                f"size {np.max(most):.4g} at the outputs "
-                f"{points[chosen[np.argmax(most)]]}; wanted a bound"
+                f"size {np.max(most):.4g} at the outputs {here(most)}; wanted a bound"
             )
+
+
+def _grid(
+    values: np.ndarray, labels: np.ndarray, present: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose entries, and points half of the way to the mean of each bag."""
+    number = np.maximum(present.sum(axis=1), 1)[:, None, None]
+    mean = np.sum(np.where(present[..., None], values, 0.0), axis=1, keepdims=True)
+    halfway = (values + mean / number) / 2
+    points = np.concatenate([values[present], halfway[present]])
+    of_entry = np.broadcast_to(labels[:, None], present.shape)[present]
+    chosen = np.linspace(0, len(points) - 1, _POINTS).astype(int)
+    return points[chosen], np.tile(of_entry, 2)[chosen]
 
 
 @partial(jax.jit, static_argnums=0)

@@ -263,6 +263,7 @@ def test_a_point_below_the_barrier_is_certified_by_its_risk_and_its_flow():
 
 
 FALSE = {
+    "shape": ({"gradient": lambda f, y: f.sum()}, r"of shape \(\) for 3 outputs"),
     "gradient": (
         {"gradient": lambda f, y: f - jnp.eye(CLASSES)[y] / 2},
         "gradient of the loss own is off",
