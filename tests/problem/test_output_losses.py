@@ -23,7 +23,9 @@ from jaxselect import (
     squared_error,
 )
 from jaxselect.checks import BadInput
+from jaxselect.margin.certificate import _gross_forces, selection
 from jaxselect.margin.minimum import change_of_curvature
+from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.margin.risk import best_entries
 from jaxselect.model.attention import functional_margin
 from jaxselect.model.curvature import query_curvature
@@ -210,8 +212,52 @@ def test_ties_of_a_loss_of_outputs_have_a_bound_of_the_third_derivative():
         assert (change_of_curvature(*given)[1] > 0) == proves
 
 
+def test_ten_times_the_loss_has_ten_times_the_bounds_of_its_forces():
+    x, values, labels = draws(8)
+    outputs = OF_OUTPUTS.outputs
+    tenfold = output_loss(
+        "ten times",
+        lambda f, y: 10 * outputs.value(f, y),
+        lambda f, y: 10 * outputs.gradient(f, y),
+        second=10 * outputs.second,
+        third=10 * outputs.third,
+    )
+    found = []
+    for loss in (OF_OUTPUTS, tenfold):
+        problem = cross_attention(x, values, labels, loss=loss)
+        errors = jnp.full((SEQUENCES, WIDTH), 1e-3)
+        problem = dataclasses.replace(problem, offset_errors=errors)
+        query = np.random.default_rng(0).normal(size=len(problem.start))
+        query = jnp.asarray(100 * query)
+        chosen = selection(problem, query, 30.0)
+        pairs = pairs_of(chosen, problem.corpus)
+        strength = pair_strength(problem, chosen, pairs)
+        gross = _gross_forces(problem, chosen, query, jnp.asarray(1.0))
+        assert_close(gross.bent, response_by_hand(problem, query))
+        found.append((strength.factor, strength.magnitude, strength.blur, gross.force))
+    for one, other in zip(*found, strict=True):
+        assert_close(10 * one / other.max(), other / other.max())
+        assert one.any()
+
+
+def response_by_hand(problem, query):
+    """4 + 1.3 κ̄ w with κ̄ = 2 L₂/σ and w the widest range of an output (1c.4)."""
+    values, outputs = np.asarray(problem.values), problem.corpus.loss.outputs
+    weights = softmax(np.asarray(problem.logits(problem.scores(query))), axis=1)
+    slope = np.array(
+        [
+            outputs.gradient(jnp.asarray(weight @ own), label)
+            for weight, own, label in zip(
+                weights, values, problem.corpus.labels, strict=True
+            )
+        ]
+    )
+    ratio = 2 * outputs.second / np.abs(slope).sum(axis=1)
+    return 4 + 1.3 * np.maximum(ratio, 1.0) * np.ptp(values, axis=1).max(axis=1)
+
+
 def hull_gaps(problem, query):
-    """Q, Q̄ and a lower bound of the excess of every bag, by hand (theorem 3n.5)."""
+    """Q, Q̄, and lower bounds of the excess at both of every bag (theorem 3n.5)."""
     values, labels = np.asarray(problem.values), np.asarray(problem.corpus.labels)
     outputs = problem.corpus.loss.outputs
     weights = softmax(np.asarray(problem.logits(problem.scores(query))), axis=1)
@@ -224,7 +270,8 @@ def hull_gaps(problem, query):
     bent = outputs.second * far**2
     most = gain.min(axis=1) / (terms.sum(axis=2).max(axis=1) + 2 * bent)
     share = 1 - weights[:, 0]
-    return share, most, gain.min(axis=1) * share - bent * share**2 / 2
+    gaps = (gain.min(axis=1) * part - bent * part**2 / 2 for part in (share, most))
+    return share, most, *gaps
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -239,10 +286,12 @@ def test_below_the_barrier_the_force_leads_to_the_best_entries(name):
     judge, slope = jax.jit(best_entries), jax.jit(jax.grad(problem.risk))
     for size in np.repeat([0.5, 2.0, 4.0, 8.0, 16.0], 4):
         query = jnp.asarray(size * best + random.normal(size=best.shape))
-        found, (share, most, least) = judge(problem, query), hull_gaps(problem, query)
+        found = judge(problem, query)
+        share, most, least, most_gap = hull_gaps(problem, query)
         assert found.attained and np.asarray(found.selected)[:, 0].all()
         gain = np.asarray(found.excess) * SEQUENCES
         inside = share < most
+        assert (np.asarray(found.barrier) * SEQUENCES <= most_gap).all()
         assert (np.isfinite(gain) == inside).all()
         assert (gain[inside] >= least[inside] * (1 - 1e-9)).all()
         if inside.all():
