@@ -59,7 +59,7 @@ class LemmaFit(NamedTuple):
         half = (self.high - self.low) / 2
         spread = "" if np.isnan(half) else f" ± {half:.3f}"
         range_of_d = f"d from {self.dims[0]:,.0f} to {self.dims[-1]:,.0f}"
-        return f"{self.exponent:.3f}{spread} for {range_of_d}"
+        return f"{self.exponent:.3f}{spread} for {range_of_d}".replace("-", "−")
 
 
 def lemma_fit(results: "xr.Dataset") -> LemmaFit | None:

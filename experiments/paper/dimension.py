@@ -60,7 +60,7 @@ def shares(results: xr.Dataset) -> dict[str, np.ndarray]:
 
 
 def draw(finished: Finished) -> Figure:
-    """Error of the step, and how runs with a large η₀ end, by d."""
+    """Error of the step on E, and how runs with a large η₀ end, against d."""
     results = _runs.runs(finished)
     found, dims = shares(results), results.dim.values
     figure, (left, right) = subplots(1, 2, figsize=(7.0, 3.0))

@@ -136,7 +136,7 @@ def slope(dims: tuple[Count, ...], errors: list[float]) -> float:
 
 
 def draw(finished: Finished) -> Figure:
-    """Left: what one step adds to E·v, over the lemma's α/2. Right: error over d."""
+    """Left: what one step adds to E·v, against α/2. Right: its error, against d."""
     results, arrays = finished.results, finished.arrays
     dims = np.array(results["dims"])
     figure, (left, right) = subplots(1, 2, figsize=(7.2, 3.2))

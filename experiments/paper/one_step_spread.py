@@ -86,7 +86,7 @@ def spread_ratio(
 
 
 def draw(finished: Finished) -> Figure:
-    """Words and bins: E trained (above), E after one step (below), at own scales."""
+    """Words and bin means: E trained (above), after one step (below); scales differ."""
     arrays = finished.arrays
     figure, axes = subplots(2, 2, figsize=(7.2, 5.6), sharex=True)
     for row, name in zip(axes, (TRAINED, STEP), strict=True):

@@ -63,7 +63,7 @@ def course(found: Finished, name: str, split: str) -> list[np.ndarray]:
 
 
 def draw(finished: Finished) -> Figure:
-    """Accuracy over loss along the training on both splits, beside the published."""
+    """Accuracy against loss during training, on both splits, beside those published."""
     figure, panels = subplots(1, 2, figsize=(7.2, 3.2), sharex=True, sharey=True)
     for panel, (split, where) in zip(panels, SPLITS.items(), strict=True):
         for name, label in NAMES.items():

@@ -160,7 +160,7 @@ def followed(
 
 
 def draw(finished: Finished) -> Figure:
-    """Share of runs by what they select of the relevant tokens, over η₀."""
+    """Share of runs by which relevant tokens they select, against η₀."""
     settings, ends = finished.settings, finished.arrays["ends"]
     numbers = settings["per_sequence"]
     size = (2.6 * len(numbers) + 0.4, 3.0)
@@ -196,8 +196,8 @@ def one_at_least(found: Finished) -> Measured:
     return Measured(
         Verdict.REFUTED if misses else of_cases(number, number, Verdict.CERTIFIED),
         f"{misses} of {number} certified runs select no relevant token of some "
-        f"sequence, although the loss decreases{where}; {', '.join(each)} relevant in "
-        "each sequence",
+        f"sequence, although the loss decreases{where}; of these {', '.join(each)} "
+        "relevant tokens in each sequence",
         f"{ends.size} runs, {ends.size - number} of them not certified",
         f"{misses / max(number, 1):.0%}",
         "the selection at p, final by its certificate",

@@ -27,7 +27,8 @@ def lemma(results: xr.Dataset) -> Measured:
     fit = lemma_fit(results)
     if fit is None:
         return Measured(Verdict.NOT_RUN, "too few dimensions")
-    interval = f", {fit.low:.4f} … {fit.high:.4f}," if fit.runs > 1 else ""
+    ends = f"{fit.low:.4f} … {fit.high:.4f}".replace("-", "−")
+    interval = f", {ends}," if fit.runs > 1 else ""
     return Measured(
         of_interval(fit.low, fit.high, -0.5, EXPONENT),
         f"exponent {fit}",
