@@ -204,9 +204,9 @@ _Result = TypeVar("_Result")
 def compiled_alone(
     function: Callable[_Arguments, _Result], *, static: tuple[str, ...] = ()
 ) -> Callable[_Arguments, _Result]:
-    """Compile a function as suits a program that runs once, and keep it on disk.
+    """Compile a function with fast options and the cache on disk, as `jax.jit` does.
 
-    Within another program it is part of that program.
+    Under an outer trace it is inlined.
 
     Args:
         function: of arrays.

@@ -36,9 +36,8 @@ class TrialSettings:
     Attributes:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
-        late_flow_tolerance: a trial has converged if the margins differ from the
-            predicted late flow by at most this much (besides rounding) and if p can
-            move by at most this much from then on, both in units of attention scores.
+        late_flow_tolerance: tolerance of the certificate, in attention scores
+            (`certify`).
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
@@ -77,8 +76,8 @@ class Trial(Point):
             like every number that depends on p_mm, if p_mm does not exist.
         error_constant: predicted limit of direction_error · cls_norm.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        perturbation_bound: bound B on the change of a score, from this p on, by all
-            that may still come: inactive pairs, omitted terms, ties.
+        perturbation_bound: bound B on the later change of a score by inactive pairs,
+            omitted terms and ties.
         history_change: last change of the part of ρ that only the path decides, in
             scores.
         tied_share: share of sequences in which several tokens are proved to keep finite

@@ -416,10 +416,10 @@ def _unit(vector: Array) -> Array:
 
 
 class KeptList(eqx.Module):
-    """Whether the joint flow keeps the list that it is at.
+    """Certificate that the joint flow preserves its selection.
 
     Attributes:
-        kept: whether it is certified to do so for ever.
+        kept: whether it is certified.
         selected: the tokens of the list, |b_s| ≥ m̃.
         margin: m̃, at most every y f; it grows like log t. Less its rounding.
         excess: x, which never grows: from now on |b_r| ≤ x m̃ for all other tokens.

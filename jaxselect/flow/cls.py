@@ -75,7 +75,7 @@ _EMPTY_AXIS = 100
 
 
 class Held(NamedTuple):
-    """Ties that a flow keeps in equilibrium, as they are contracted; what ends it.
+    """Contracted ties, and the thresholds at which contraction stops being valid.
 
     Attributes:
         tied: sequences in which no token but the top one may regain `RETURNED`.
@@ -85,8 +85,8 @@ class Held(NamedTuple):
             zero.
         bends: of a tied sequence, their covariance with its values there; else zero.
         slopes: −∂ℓ/∂f of every sequence there.
-        reach: of every sequence, a bound on the force by ties off equilibrium, per
-            unit of w_X (−ℓ′) and of weight off its top token.
+        reach: bound on the force of every sequence on the ties, per unit of w_X (−ℓ′)
+            (1 − max q).
         allowed: the force that all sequences may exert together.
     """
 

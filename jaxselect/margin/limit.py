@@ -47,8 +47,8 @@ class LimitStatus(Status):
     )
     NOT_ATTRACTING = (
         2,
-        "Some active pairs pull towards the losing token (c_k ≤ 0), and no strict "
-        "minimum of Φ is proved.",
+        "The force of some active pairs is towards the losing token (c_k ≤ 0), and no "
+        "strict minimum of Φ is proved.",
     )
     NO_MAX_MARGIN = (
         3,

@@ -137,7 +137,7 @@ def max_margin(
         (mathematics, section 3c).
 
     Raises:
-        BadInput: `embeddings` is no real matrix, or `pairs` no mask of pairs of its
+        BadInput: `embeddings` is not a real matrix, or `pairs` no mask of pairs of its
             rows.
 
     Example:

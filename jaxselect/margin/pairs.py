@@ -86,7 +86,7 @@ class AbstractPairs(eqx.Module):
     def joined(
         self, names: Int[Array, " vocabulary"], some: Bool[Array, "*pairs"]
     ) -> Int[Array, " vocabulary"]:
-        """Give each token the least name among its own and its neighbours'."""
+        """Propagate the least label along the pairs once (connected components)."""
 
     @abstractmethod
     def places(self, corpus: Corpus, slots: Int[Array, " sequences"]) -> Any:

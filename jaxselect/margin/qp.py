@@ -280,9 +280,9 @@ class _Iterate(NamedTuple):
         duals: λ > 0, zero off the pairs.
         gap: relative duality gap, see `relative_gap`.
         strong: the pairs that seem to be active: dual above slack.
-        ready: they may be the right ones.
+        ready: whether to try `strong` as the active set.
         iterations: so far.
-        going: more of them would help.
+        going: neither converged nor stalled.
     """
 
     nearest: Float[Array, " rank"]

@@ -101,7 +101,7 @@ def gaussian(
         The parameters.
 
     Raises:
-        BadInput: vocabulary, dim or heads that is no whole number ≥ 1, d < K, or arrays
+        BadInput: vocabulary, dim or heads not a whole number ≥ 1, d < K, or arrays
             too large for this machine; `gaussian_reduced` takes any dim.
 
     Example:
@@ -165,7 +165,7 @@ def gaussian_reduced(
 
     Returns:
         Parameters whose Gram matrix has the same law as with `gaussian`; NaN if a
-        traced d is no whole number ≥ 1.
+        traced d is not a whole number ≥ 1.
 
     Raises:
         BadInput: a vocabulary or a concrete d out of its range.

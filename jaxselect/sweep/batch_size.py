@@ -18,12 +18,13 @@ times the steps they need, and 256 five times. A TPU's compiler unrolls over the
 of 256 the program is nearly twice as large, for a fifth less of its estimated cycles in
 each step."""
 FEW_RUNS = {"cpu": 80, "gpu": 256, "tpu": 576}
-"""Runs up to which a sweep would compile for longer than all effort saves it: by the
-grid, not by how it is run, so that its results have the same bytes in any case.
+"""Grids of at most so many runs compile with low optimisation. It depends on the grid
+alone, so that results have the same bytes however it is run.
 
-On a CPU all effort takes 21 s longer for the default sizes, and saves 1.2 of 1.6 ms in
-each of some 220 steps of a run. For a v5e, by the compiler's estimates, it takes 11 s
-longer and makes a step of 64 runs of 9.5 ms one of 3.8: nine chunks pay for it."""
+On a CPU full optimisation takes 21 s longer for the default sizes, and saves 1.2 of
+1.6 ms in each of some 220 steps of a run. For a v5e, by the compiler's estimates, it
+takes 11 s longer and makes a step of 64 runs of 9.5 ms one of 3.8: nine chunks pay for
+it."""
 MEMORY_SHARE = 0.9
 """Share of a device's memory that a program may take."""
 _LOG = logging.getLogger(__name__)
