@@ -128,14 +128,15 @@ def _velocity(
 ) -> Float[Array, " dim"]:
     """Compute dp/dτ, where opposing forces cancel, by a linearly implicit step.
 
-    (I + H) v = 2 e^τ (−∇L), H = e^τ ∇²L, which is exact where v is constant. NaN where
-    H has a direction in which p grows.
+    v = 2 (I + H)⁻¹ e^τ (−∇L) with H = e^τ ∇²L is exact where v is constant, and loses
+    no digit to forces that hold each other. Along eigenvectors of H with an eigenvalue
+    below one nothing holds p: v is the field.
     """
     rows, logits = problem.rows, problem.logits(problem.scores(problem.start))
     bags = logits, problem.values, problem.corpus
-    pull, jacobian = query_curvature(rows, [bags], log_time)
-    factor = cho_factor(jnp.eye(len(pull), dtype=pull.dtype) - jacobian)
-    return cho_solve(factor, 2 * pull)
+    force, jacobian = query_curvature(rows, [bags], log_time)
+    stiffness, axes = jnp.linalg.eigh(-jacobian)
+    return axes @ ((force @ axes) * (2 / (1 + jnp.maximum(stiffness, 1.0))))
 
 
 def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:

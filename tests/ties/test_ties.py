@@ -306,6 +306,18 @@ def test_tokens_at_constant_odds_join_the_ties():
     assert ties.classes.tolist() == [0, 0, 0, 0] and ties.tied.all()
 
 
+def test_a_token_that_falls_behind_is_not_tied_whatever_grows_elsewhere():
+    """0 beats 1 at a speed of one; 2 beats 3, which its bag pulls up ever faster."""
+    value = 14.0
+    bags = from_sequences([[0, 1], [2, 3]], [1, 1], vocabulary=4)
+    gap = WIDE + np.log(2 * value / (1 + np.exp(value)))
+    scores = jnp.array([gap, 0.0, 9.0, 0.0])
+    model = Parameters(jnp.eye(4), scores, jnp.array([value, -value, -1.0, 1.0]))
+    assert chosen(model, bags).all()
+    ties = jax.jit(find_ties)(attention(model, bags), WIDE)
+    assert ties.selected[0].tolist() == [True, False]
+
+
 def test_p_beyond_the_basin_is_not_contracted():
     bags = from_sequences([[0, 1], [0, 1], [0, 1]], [1, -1, 1], vocabulary=2)
     head, way = jnp.array([1.0, -1.0]), jnp.array([1.0, -1.0]) / np.sqrt(2)
