@@ -225,10 +225,15 @@ def error_constant(found: Certificate) -> Float[Array, "*lanes"]:
 
 
 def because(problem: Problem, found: Certificate, flow: Flow) -> str:
-    """Say which hypothesis does not hold, where nothing is certified."""
+    """Say which hypothesis does not hold, where something is not certified."""
     end, reason = found.ending, Reason(int(found.reason))
-    if TrialStatus(int(found.status)) in CERTIFIED and reason != Reason.NOTHING:
-        return ""
+    why, status = "Why", TrialStatus(int(found.status))
+    if status in CERTIFIED and reason != Reason.NOTHING:
+        # What was trained elsewhere may come without its time.
+        late = Reason.LIMIT <= reason <= Reason.HISTORY and jnp.isfinite(flow.log_time)
+        if not late or jnp.isfinite(error_constant(found)):
+            return ""
+        why = "The error constant is open"
     part = {
         Reason.FLOW: FlowStatus(int(flow.status)),
         Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
@@ -240,7 +245,7 @@ def because(problem: Problem, found: Certificate, flow: Flow) -> str:
         Reason.HISTORY: end.late.history_change,
     }
     size = f" It is {number[reason]:.3g}." if reason in number else ""
-    return f"Why: {in_words(problem, part.get(reason, reason).sentence)}{size}"
+    return f"{why}: {in_words(problem, part.get(reason, reason).sentence)}{size}"
 
 
 def advice(

@@ -33,13 +33,14 @@ from .margin.certificate import (
     TrialStatus,
     certificate_of,
     certify,
-    classify_end,
     covered_by,
+    outcome_of,
     predict_end,
     selection,
 )
 from .margin.derivatives import differentiable
 from .margin.descent import arrived
+from .margin.final import direction_is_final
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
 from .margin.risk import BestEntries, RiskStatus, best_entries, risk_status
@@ -431,8 +432,13 @@ def certify_stage(
 
     Source: mathematics, sections 3e and 3g.
     """
-    ties = stage.ties
-    found = certify(stage.problem, stage.flow, tolerance=tolerance, ties=ties.resting)
+    ties = stage.ties.resting
+    found = certify(stage.problem, stage.flow, tolerance=tolerance, ties=ties)
+    return _with_ties(problem, stage.ties, found)
+
+
+def _with_ties(problem: Problem, ties: Ties, found: Certificate) -> Certificate:
+    """Make a certificate of the contracted problem one of the problem."""
     end, late = found.ending, found.ending.late
     still = jnp.take_along_axis(end.selected, ties.slot[:, None], axis=1)
     selected = end.selected | (ties.selected & still)
@@ -464,6 +470,11 @@ class Proof(Status):
     CONTINUED = (
         3,
         "By the gradient flow from what was trained, which was followed to its end.",
+    )
+    FORCES = (
+        4,
+        "By bounds on all later forces: the selection and the direction; the error "
+        "constant only where the limit is PREDICTED and its `history_dim` is zero.",
     )
 
 
@@ -768,34 +779,33 @@ def _solve(
         settings=settings,
     )
     best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
-    return _judged(problem, stage, certify_stage(problem, stage), best)
+    found = certify(stage.problem, stage.flow, ties=stage.ties.resting)
+    return _judged(problem, stage, found, best)
 
 
 def _judged(
     problem: Problem, stage: Stage, found: Certificate, best: BestEntries
 ) -> Solved:
-    """Certify by the risk what the late flow does not, and say by which of them."""
-    late, end = found.status <= TrialStatus.AT_REST, found.ending
+    """Certify an end by its late flow, by the risk or by all later forces, in turn.
+
+    `found` is the certificate of the stage's own problem, without its ties.
+    """
+    by_forces = direction_is_final(stage.problem, stage.flow, found, stage.ties.resting)
+    found = _with_ties(problem, stage.ties, found)
+    end, late = found.ending, found.status <= TrialStatus.AT_REST
     by_risk = risk_status(best, end.selected, end.margin) == RiskStatus.CERTIFIED
     by_risk &= found.reason != Reason.NUMBERS
-    named = found.coverage
-    if problem.corpus.classes is not None:
-        named = jnp.nanmin(named, keepdims=True)
-    status = classify_end(
-        reason=jnp.asarray(Reason.NONE, jnp.int32),
-        flow_status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
-        margin_status=end.margin.status,
-        coverage=named,
-    )
-    proof = jnp.where(by_risk, Proof.RISK, Proof.NONE)
+    outcome = outcome_of(problem.corpus, found.coverage)
+    tied = jnp.where(stage.contracted, TrialStatus.TIED, outcome)
+    tried = [late, by_risk, by_forces]
+    status = jnp.select(tried, [found.status, outcome, tied], found.status)
+    proof = jnp.select(tried, [Proof.LATE_FLOW, Proof.RISK, Proof.FORCES], Proof.NONE)
     return Solved(
         problem=problem,
         stage=stage,
-        certificate=dataclasses.replace(
-            found, status=jnp.where(late | ~by_risk, found.status, status)
-        ),
+        certificate=dataclasses.replace(found, status=status),
         risk=best,
-        proof=jnp.where(late, Proof.LATE_FLOW, proof).astype(jnp.int32),
+        proof=proof.astype(jnp.int32),
     )
 
 

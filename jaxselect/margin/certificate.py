@@ -340,8 +340,6 @@ def certificate_of(
     selected = jnp.where(nothing, corpus.present, end.selected)
     end = dataclasses.replace(end, selected=selected)
     covered = covered_by(problem, selected)
-    # No class but a sign has a status of its own: the worst decides.
-    worst = covered if corpus.classes is None else jnp.nanmin(covered, keepdims=True)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
     come = perturbations(problem, end, *here, tolerance, ties=ties, step_size=step_size)
@@ -361,7 +359,7 @@ def certificate_of(
         reason=reason,
         flow_status=flow.status,
         margin_status=end.margin.status,
-        coverage=worst,
+        outcome=outcome_of(corpus, covered),
         tied=tied,
     )
     sound = jnp.all(jnp.array([*usable(problem).values()]))
@@ -433,11 +431,10 @@ def classify_end(
     reason: Int[Scalar, ""],
     flow_status: Int[Scalar, ""],
     margin_status: Int[Scalar, ""],
-    coverage: Float[Array, " classes"],
+    outcome: Int[Scalar, ""],
     tied: Bool[Scalar, ""] | bool = False,
 ) -> Int[Scalar, ""]:
-    """Return the `TrialStatus` of an end: words for what is certified, or is not."""
-    outcome = _outcome(coverage[0], coverage[-1])
+    """Return the `TrialStatus` of an end: its outcome if it is certified."""
     status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
@@ -466,10 +463,12 @@ _OF_FLOW = {
 }
 
 
-def _outcome(
-    positive: Float[Scalar, ""], negative: Float[Scalar, ""]
-) -> Int[Scalar, ""]:
-    """Classify a converged trial by the shares of both classes."""
+def outcome_of(corpus: Corpus, covered: Float[Array, " classes"]) -> Int[Scalar, ""]:
+    """Return the `TrialStatus` of a certified end by its coverage."""
+    if corpus.classes is not None:
+        # No class but a sign has a status of its own: the worst decides.
+        covered = jnp.nanmin(covered, keepdims=True)
+    positive, negative = covered[0], covered[-1]
     full_positive, full_negative = positive == 1, negative == 1
     status = jnp.asarray(TrialStatus.PARTIAL, jnp.int32)
     captured = full_positive & (negative < CAPTURED_SHARE)
@@ -505,7 +504,7 @@ class Perturbations(NamedTuple):
     """What may still move p off its line, each as a way of p from now on.
 
     Attributes:
-        distance: bound on ‖p − p_mm τ − ρ‖ now.
+        distance: bound on ‖p − p_mm τ − ρ‖ now, and on its growth by a convex list.
         longest: D, the length of the longest pair.
         inactive: by the forces of inactive pairs.
         omitted: by the terms that the pair sum leaves out.
@@ -538,6 +537,7 @@ def perturbations(
     *,
     ties: RestingTies | None = None,
     step_size: Float[Scalar, ""] | float | None = None,
+    convex: bool = False,
 ) -> Perturbations:
     """List what may still move p off the line p_mm τ + ρ, while B ≤ tolerance.
 
@@ -546,7 +546,11 @@ def perturbations(
     pair moves p by |λ| ‖D‖ e^{2δ_0‖D‖ + ε}/(m − 1). A step of descent jumps off the
     flow by ½h² ‖∂²L ∇L‖ at most, with ∂²L ≤ e^{−τ} Σ|λ_k| D_k D_kᵀ.
 
-    Source: mathematics, sections 3e, 3g and 3k.
+    A `convex` list leaves out inactive pairs with c_k > 0, by theorem 7c.4: on the line
+    they move p by |λ| ‖D‖ e^{δ_0‖D‖}/(m − 1), which is added to the distance and, in
+    scores, to ε; off it they only draw p nearer.
+
+    Source: mathematics, sections 3e, 3g, 3k and 7c.
     """
     embeddings, late, pairs = problem.rows, end.late, end.pairs
     scores = embeddings @ query
@@ -558,18 +562,25 @@ def perturbations(
     inactive = pairs.held & ~end.margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
-    size = jnp.abs(strength.factor) + ROUNDINGS * eps * strength.magnitude
-    size = size + strength.blur
+    unknown = ROUNDINGS * eps * strength.magnitude + strength.blur
+    size = jnp.abs(strength.factor) + unknown
     exponent = strength.log_scale + log_time - pairs.leads(scores)
-    exponent = exponent + 2 * distance * length + tolerance
     # A pair that meets in no sequence has no strength, whatever its exponent.
     meets = pairs.held & (size > 0)
-    force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
     fades = meets & (excess > 0)
-    ways = force * length / jnp.where(fades, excess, 1.0)
-    ways = jnp.where(meets & ~fades, jnp.inf, ways)
 
-    growth = jnp.exp(2 * (2 * distance * longest + tolerance))
+    def moved_by(exponent: Array) -> tuple[Array, Array]:
+        force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
+        ways = force * length / jnp.where(fades, excess, 1.0)
+        return force, jnp.where(meets & ~fades, jnp.inf, ways)
+
+    attracts = convex & inactive & (strength.factor > unknown)
+    _, ways = moved_by(exponent + distance * length)
+    drawn = jnp.sum(jnp.where(attracts, ways, 0.0))
+    allowed = tolerance + longest * drawn
+    force, ways = moved_by(exponent + 2 * distance * length + allowed)
+
+    growth = jnp.exp(2 * (2 * distance * longest + allowed))
     gross = _gross_forces(problem, end.selected, query, log_time, growth)
     omitted = gross.omitted * longest
     if not math.isfinite(problem.corpus.loss.largest_ratio):
@@ -598,9 +609,9 @@ def perturbations(
         pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
         steps = (bend + 2 * omitted * longest) * pace * part * (1 + part) / 2
     return Perturbations(
-        distance=distance,
+        distance=distance + drawn,
         longest=longest,
-        inactive=jnp.sum(jnp.where(inactive, ways, 0.0)),
+        inactive=jnp.sum(jnp.where(inactive & ~attracts, ways, 0.0)),
         omitted=omitted,
         ties=tied,
         steps=steps,

@@ -10,16 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import (
     Reason,
     TrialStatus,
     classify_end,
+    outcome_of,
     reason_against,
 )
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 
+SIGNS = from_sequences([[0], [0]], [1, -1], vocabulary=1)
 EPS = float(jnp.finfo(float).eps)
 # The promises of a certificate, written out: to move one is to change the promise.
 TOLERANCE, SCORE_ROUNDINGS, CAPTURED_SHARE = 1e-3, 256, 0.5
@@ -48,12 +51,15 @@ class Found:
             name: jnp.asarray(value, jnp.int32 if name.endswith("status") else dtype)
             for name, value in given.items()
         }
-        shares = {name: given.pop(name) for name in ("coverage", "tied")}
-        shares["tied"] = shares["tied"] > 0
+        covered, tied = given.pop("coverage"), given.pop("tied") > 0
         reason = reason_against(**given)
         flow, margin, *_ = given.values()
         status = classify_end(
-            reason=reason, flow_status=flow, margin_status=margin, **shares
+            reason=reason,
+            flow_status=flow,
+            margin_status=margin,
+            outcome=outcome_of(SIGNS, covered),
+            tied=tied,
         )
         return TrialStatus(status.item()), Reason(reason.item())
 
