@@ -25,6 +25,7 @@ from .data.components import centred_in_components
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
 from .flow.dissipation import dissipates
+from .flow.integration import cancellation
 from .margin.certificate import (
     CERTIFIED,
     TOLERANCE,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 LATEST = 1e15
 
 # Bound on the stages of a run: those that take more go from one return to the next.
-STAGES = 12
+STAGES = 24
 
 # Share of trained − start outside the span of row differences that is reported. Chosen:
 # descent in single precision stays below it.
@@ -78,6 +79,9 @@ _LARGE = 2**13
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
+# Log-time that the whole problem is given beyond the cancellation of its forces:
+# two digits of what is left are no rounding.
+_MORE = 6.0
 
 
 class Next(Status):
@@ -86,7 +90,7 @@ class Next(Status):
     NOTHING = 0, "No further stage would help."
     WHOLE = 1, "The whole problem, on a clock that starts here."
     CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
-    SETTLED = 3, "The same, after ties had time to settle."
+    SETTLED = 3, "The same, after ties had more time to settle."
 
 
 class Point(eqx.Module):
@@ -376,7 +380,9 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
-    lasted twice as long. Their clock goes from T to 2 T, so that steps are short.
+    lasted twice as long. Their clock goes from T to 2 T, so that steps are short. What
+    is not at rest then goes on for e times its time, on the same clock, and is judged
+    again, for as long as rounding leaves some digits of the sum of its forces.
     """
     corpus, none = problem.corpus, no_ties(problem)
     inside = problem.rows @ none.axes.T
@@ -408,9 +414,13 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         time = jnp.log(_SETTLING / ties.rest.stiffness)
         later = time + math.log(2)
         settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
+        bags = problem.logits(problem.scores(problem.start)), problem.values, corpus
+        more = ~settles & (cancellation(now, *bags) <= _MORE)
         # Else they are on their way, or nothing is proved of them.
-        begin = jnp.where(settles, time, jnp.where(ties.proved, 0.0, now))
-        until = jnp.where(settles, later, jnp.where(ties.proved, LATEST, now))
+        begin = jnp.where(more | ~ties.proved, now, 0.0)
+        until = jnp.where(ties.proved, LATEST, now)
+        begin = jnp.where(settles, time, begin)
+        until = jnp.where(settles, later, jnp.where(more, now + 1.0, until))
         moving = whole._replace(begin=begin, until=until)
         resting = _from(point, few, ties)
         return jax.tree.map(partial(jnp.where, rests), resting, moving)

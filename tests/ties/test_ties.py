@@ -17,6 +17,7 @@ from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
+from jaxselect.flow.integration import FlowStatus
 from jaxselect.margin.certificate import TOLERANCE, TrialStatus
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
@@ -563,8 +564,10 @@ def late(given, log_time=2 * WIDE, following=Next.CONTRACTED):
         (1.1, 2 * WIDE, Next.CONTRACTED, "settling"),
         # Once, and where the flow has had the time.
         (1.1, 2 * WIDE, Next.SETTLED, "on their way"),
-        (1.1, WIDE / 2, Next.CONTRACTED, "on their way"),
+        (1.1, WIDE / 2, Next.CONTRACTED, "going on"),
         (1e3, 2 * WIDE, Next.SETTLED, "stuck"),
+        # While opposing forces keep two digits of their sum.
+        (1e3, 1.4 * WIDE, Next.SETTLED, "going on"),
     ],
 )
 def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wanted):
@@ -577,6 +580,7 @@ def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wa
         "contracted": (log_time, LATEST),
         "settling": (begin, begin + np.log(2)),
         "on their way": (0.0, LATEST),
+        "going on": (log_time, log_time + 1),
         "stuck": (log_time, log_time),
     }[wanted]
     np.testing.assert_allclose([begin, until], [first, last], rtol=1e-15)
@@ -600,6 +604,22 @@ def test_ties_settle_in_a_thousand_times_of_their_own():
         np.testing.assert_allclose(log_time, wanted, rtol=1e-15)
     assert point.clock_start == 0
     assert run(given, late(given), until_norm=1e9, stages=2).contracted
+
+
+def test_ties_that_are_pushed_get_time_until_they_may_be_contracted():
+    """Tokens that lose by ten or less push them by e times less in each stage."""
+    model, bags = problem()
+    ties = find(settled(model, bags), bags)
+    across = model.query - ties.axes.T @ (ties.axes @ model.query)
+    query = ties.point + 0.2 * across
+    given = attention(Parameters(model.embeddings, query, model.head), bags)
+    run, begin = jax.jit(flow_to_end), late(given, 0.2 * 2 * WIDE)
+    first, last = (run(given, begin, until_norm=1e9, stages=n) for n in (1, 12))
+    assert not first.contracted and first.point.next == Next.SETTLED
+    for log_time in (first.point.clock_log_time, first.flow.log_time):
+        np.testing.assert_allclose(log_time, 0.4 * WIDE + 1, rtol=1e-15)
+    assert last.contracted and last.flow.status == FlowStatus.REACHED
+    assert last.point.clock_start == 0
 
 
 @jax.jit
