@@ -269,7 +269,7 @@ class _Outset(NamedTuple):
         ties: the contracted ones.
         begin: log(1+t′) at the start; off that of the point, the clock is another one.
         until: the last log(1+t′): `LATEST` for no bound, and `begin` where forces
-            cancel of which nothing is proved.
+            cancel and more time is of no use.
     """
 
     few: Contracted
@@ -329,6 +329,7 @@ def _stage(
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     again, settled = following == Next.WHOLE, following == Next.SETTLED
+    status = jnp.where(settled, FlowStatus.FORCES_CANCEL, status)
     log_time = log_time_of(origin, flow.log_time, begun)
     log_time = jnp.where(lawful, log_time, before)
     # Ties that have settled are found on the clock on which they formed.
@@ -376,7 +377,7 @@ def _following(
 
 
 def _contracted(problem: Problem, point: Point) -> _Outset:
-    """Contract the problem if its ties rest; else let them settle, or go on their way.
+    """Contract the problem if its ties rest; else give them time.
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
@@ -416,11 +417,8 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
         bags = problem.logits(problem.scores(problem.start)), problem.values, corpus
         more = ~settles & (cancellation(now, *bags) <= _MORE)
-        # Else they are on their way, or nothing is proved of them.
-        begin = jnp.where(more | ~ties.proved, now, 0.0)
-        until = jnp.where(ties.proved, LATEST, now)
-        begin = jnp.where(settles, time, begin)
-        until = jnp.where(settles, later, jnp.where(more, now + 1.0, until))
+        begin = jnp.where(settles, time, now)
+        until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
         moving = whole._replace(begin=begin, until=until)
         resting = _from(point, few, ties)
         return jax.tree.map(partial(jnp.where, rests), resting, moving)

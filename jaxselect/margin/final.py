@@ -129,7 +129,7 @@ def _by_ties(
     force: Float[Scalar, ""],
     log_time: Float[Scalar, ""],
 ) -> tuple[Any, Any, Bool[Scalar, ""]]:
-    """Bound the relative change of forces by ties that losers push, and that passes.
+    """Bound the relative change of forces by ties that losers move, and that passes.
 
     `force` bounds the gross forces of all bags, per unit of τ.
 

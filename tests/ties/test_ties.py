@@ -308,7 +308,7 @@ def test_tokens_at_constant_odds_join_the_ties():
 
 
 def test_a_token_that_falls_behind_is_not_tied_whatever_grows_elsewhere():
-    """0 beats 1 at a speed of one; 2 beats 3, which its bag pulls up ever faster."""
+    """0 beats 1 at a speed of one; 2 beats 3, on which the force grows ever faster."""
     value = 14.0
     bags = from_sequences([[0, 1], [2, 3]], [1, 1], vocabulary=4)
     gap = WIDE + np.log(2 * value / (1 + np.exp(value)))
@@ -563,10 +563,10 @@ def late(given, log_time=2 * WIDE, following=Next.CONTRACTED):
         (0.9, 2 * WIDE, Next.CONTRACTED, "contracted"),
         (1.1, 2 * WIDE, Next.CONTRACTED, "settling"),
         # Once, and where the flow has had the time.
-        (1.1, 2 * WIDE, Next.SETTLED, "on their way"),
+        (1.1, 2 * WIDE, Next.SETTLED, "stuck"),
         (1.1, WIDE / 2, Next.CONTRACTED, "going on"),
         (1e3, 2 * WIDE, Next.SETTLED, "stuck"),
-        # While opposing forces keep two digits of their sum.
+        # While rounding leaves two digits of the sum of opposing forces.
         (1e3, 1.4 * WIDE, Next.SETTLED, "going on"),
     ],
 )
@@ -579,7 +579,6 @@ def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wa
     first, last = {
         "contracted": (log_time, LATEST),
         "settling": (begin, begin + np.log(2)),
-        "on their way": (0.0, LATEST),
         "going on": (log_time, log_time + 1),
         "stuck": (log_time, log_time),
     }[wanted]
@@ -606,8 +605,8 @@ def test_ties_settle_in_a_thousand_times_of_their_own():
     assert run(given, late(given), until_norm=1e9, stages=2).contracted
 
 
-def test_ties_that_are_pushed_get_time_until_they_may_be_contracted():
-    """Tokens that lose by ten or less push them by e times less in each stage."""
+def test_ties_that_losing_tokens_move_get_time_until_they_may_be_contracted():
+    """The force of tokens that lose by ten or less is e times less in each stage."""
     model, bags = problem()
     ties = find(settled(model, bags), bags)
     across = model.query - ties.axes.T @ (ties.axes @ model.query)
