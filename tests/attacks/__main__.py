@@ -15,7 +15,7 @@ from .problems import ATTACKS, KINDS, attacks, draw, plain_problems  # noqa: E40
 
 def table(findings):
     """Shares by kind and status, and how many claims were refuted."""
-    names = "runs", "certified", "refuted", "unknown"
+    names = "runs", "certified", "direction", "refuted", "unknown"
     print(f"{'kind':30}" + "".join(f"{name:>10}" for name in names) + "  others")
     for kind in [*KINDS, *NAMED]:
         some = [f for f in findings if f.problem.kind == kind]
@@ -27,7 +27,8 @@ def table(findings):
                 sum(f.refuted for f in sure),
                 sum(not f.known for f in sure),
             )
-            numbers = len(some), len(sure), refuted, unknown
+            alone = sum(not f.line for f in sure)
+            numbers = len(some), len(sure), alone, refuted, unknown
             print(f"{kind:30}" + "".join(f"{n:10}" for n in numbers), others, sep="  ")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus, certify
+from jaxselect.margin.final import direction_is_final
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
 
@@ -43,6 +44,8 @@ class Finding:
     Attributes:
         problem: the problem.
         status, flow_status: names of what the library says.
+        certified: whether the late flow is, or the selection.
+        line: whether the late flow is.
         known: whether the truth is, as far as it is needed.
         reasons: what refutes a certified claim; empty where nothing does.
         figures: numbers for a reader.
@@ -52,6 +55,7 @@ class Finding:
     status: str
     flow_status: str
     certified: bool
+    line: bool
     known: bool = True
     reasons: list[str] = field(default_factory=list)
     figures: dict = field(default_factory=dict)
@@ -120,6 +124,7 @@ def _claim(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     end = found.ending
     return {
         "status": found.status,
+        "final": direction_is_final(problem, flow, found),
         "flow_status": flow.status,
         "query": problem.lift(flow.query),
         "log_time": flow.log_time,
@@ -213,19 +218,21 @@ def compare(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
 
 def _compare(problems, claim, tolerance, shape):
     number = len(problems)
-    statuses = [TrialStatus(int(status)) for status in claim["status"][:number]]
-    findings = [
-        Finding(
-            given,
-            status.name,
-            FlowStatus(int(flow)).name,
-            certified=status in CERTIFIED,
-            figures={"log_time": float(log_time)},
+    names = "status", "flow_status", "log_time", "final"
+    findings = []
+    for given, *found in zip(problems, *(claim[key] for key in names), strict=False):
+        status, flow, log_time, final = found
+        line = TrialStatus(int(status)) in CERTIFIED
+        findings.append(
+            Finding(
+                given,
+                TrialStatus(int(status)).name,
+                FlowStatus(int(flow)).name,
+                certified=line or bool(final),
+                line=line,
+                figures={"log_time": float(log_time)},
+            )
         )
-        for given, status, flow, log_time in zip(
-            problems, statuses, claim["flow_status"], claim["log_time"], strict=False
-        )
-    ]
     index = np.array([i for i in range(number) if findings[i].certified], int)
     if not len(index):
         return findings
@@ -257,6 +264,9 @@ def _follow(lanes, claim, findings, tolerance, what, course):
     for i, finding in enumerate(findings):
         outcome, here = Outcome(course.outcome[i]), arrived[i]
         active, every, least = (there[part][i] for part in range(3))
+        later = callback.worst_active[i], callback.worst[i]
+        if not finding.line:
+            active, every, later = 0.0, 0.0, (0.0, 0.0)
         when, reason = f"log t = {course.y[i, -1]:.6g}", None
         if outcome == Outcome.RESTS:
             reason = f"p rests from {when} on"
@@ -268,10 +278,10 @@ def _follow(lanes, claim, findings, tolerance, what, course):
             reason = f"other leads are off by {every * OFF:.3g}"
         elif outcome == Outcome.STOPPED:
             reason = f"the selection changes at {when}"
-        elif callback.worst_active[i] > 1:
-            reason = f"active leads leave by {callback.worst_active[i] * OFF:.3g}"
-        elif callback.worst[i] > 1:
-            reason = f"other leads leave by {callback.worst[i] * OFF:.3g}"
+        elif later[0] > 1:
+            reason = f"active leads leave by {later[0] * OFF:.3g}"
+        elif later[1] > 1:
+            reason = f"other leads leave by {later[1] * OFF:.3g}"
         elif outcome == Outcome.UNKNOWN:
             finding.known = False
         if reason:
