@@ -416,7 +416,7 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         later = time + math.log(2)
         settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
         bags = problem.logits(problem.scores(problem.start)), problem.values, corpus
-        more = ~settles & (cancellation(now, *bags) <= _MORE)
+        more = ties.minimal & ~settles & (cancellation(now, *bags) <= _MORE)
         begin = jnp.where(settles, time, now)
         until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
         moving = whole._replace(begin=begin, until=until)
@@ -827,9 +827,10 @@ def certify_at(
     """Certify where the gradient flow leads from what was trained elsewhere.
 
     By any rule. Where the risk is below its barrier it alone decides; else, given a
-    log-time, the theorem of the late flow is tried. Where neither certifies, the flow
-    is followed from there (`solve`), but not under `jit` and `vmap`. `print` says which
-    of the three it was, and whether the selection is that of the end already.
+    log-time, the theorems of the late flow and of its direction are tried. Where none
+    certifies, the flow is followed from there (`solve`), but not under `jit` and
+    `vmap`. `print` says which it was, and whether the selection is that of the end
+    already.
 
     What the risk alone certifies of a flow holds of gradient descent with a constant
     step below `risk.largest_step`, too; for longer steps `certify_descent` bounds what
