@@ -71,13 +71,15 @@ class Equation(NamedTuple):
     """What BDF is asked to solve, and how accurately.
 
     Attributes:
-        field: (t, y) → dy/dt.
-        jacobian: (t, y) → its symmetric derivative in y.
-        norm_at: y → (error → its size in tolerances).
-        seen_at: y → what shows whether a step from or to y misses a force.
+        image: y → A y, linear, by which alone the others know y.
+        field: (t, A y) → dy/dt.
+        jacobian: (t, A y) → its symmetric derivative in y.
+        norm_at: A y → (A error → its size in tolerances).
+        seen_at: A y → what shows whether a step from or to y misses a force.
         skips: (seen before, seen after) → whether a step misses a force.
     """
 
+    image: Callable[[Array], Array]
     field: Callable[[Array, Array], Array]
     jacobian: Callable[[Array, Array], Array]
     norm_at: Callable[[Array], Callable[[Array], Float[Scalar, ""]]]
@@ -127,9 +129,10 @@ def start_bdf(
     until: Float[Scalar, ""],
 ) -> BdfState:
     """Start at order one, with a step whose error is about a tenth of the tolerance."""
-    slope = equation.field(time, start)
+    image = equation.image(start)
+    slope = equation.field(time, image)
     # dp/dτ has a factor e^τ: until forces change it is its own derivative.
-    size = equation.norm_at(start)(slope)
+    size = equation.norm_at(image)(equation.image(slope))
     tiny = jnp.finfo(start.dtype).tiny
     step = jnp.minimum(0.1, jnp.sqrt(0.2 / jnp.maximum(size, tiny)))
     step = jnp.minimum(step, until - time)
@@ -146,7 +149,7 @@ def start_bdf(
         renew=jnp.asarray(True),
         fields=one,
         jacobians=none,
-        seen=equation.seen_at(start),
+        seen=equation.seen_at(image),
     )
 
 
@@ -165,23 +168,28 @@ def try_step(
     old, fresh = state.differences, state.renew
     used = (jnp.arange(ORDER + 3, dtype=order.dtype) <= order).astype(old.dtype)
     guess = used @ old
+    image = equation.image(guess)
     scale = _entry(_ALPHA, order, old)
     gamma = jnp.asarray(np.append(_GAMMA, [0.0, 0.0]), old.dtype)
     history, reach = (used * gamma) @ old / scale, state.step / scale
     eigen = lax.cond(
         fresh,
-        lambda: tuple(jnp.linalg.eigh(equation.jacobian(time, guess))),
+        lambda: tuple(jnp.linalg.eigh(equation.jacobian(time, image))),
         lambda: (state.eigenvalues, state.eigenvectors),
     )
-    norm = equation.norm_at(guess)
-    change, converged, number = _newton(
-        lambda change: reach * equation.field(time, guess + change) - history - change,
+    norm = equation.norm_at(image)
+    change, moved, converged, number = _newton(
+        lambda change, moved: (
+            reach * equation.field(time, image + moved) - history - change
+        ),
         (1 - reach * eigen[0], eigen[1]),
+        equation.image,
         norm,
     )
-    error = _entry(_ERROR, order, old) * norm(change)
+    error = _entry(_ERROR, order, old) * norm(moved)
     reached = guess + change
-    seen = equation.seen_at(reached)
+    # Not by `moved`: events compute the same image of what is reached.
+    seen = equation.seen_at(equation.image(reached))
     skips = equation.skips(state.seen, seen)
     fits = converged & (error <= 1)
     accepted = fits & ~skips
@@ -208,17 +216,20 @@ def try_step(
         step=state.step,
         differences=(used[:, None] * stepped.differences)[: ORDER + 1],
     )
-    following = _adapted(stepped, error, safety, norm)
+    following = _adapted(stepped, error, safety, lambda y: norm(equation.image(y)))
     after = jax.tree.map(partial(jnp.where, accepted), following, refused)
     return after, accepted, output, reached
 
 
 def _newton(
-    residual: Callable[[Array], Array],
+    residual: Callable[[Array, Array], Array],
     matrix: tuple[Float[Array, " dim"], Float[Array, "dim dim"]],
+    image: Callable[[Array], Array],
     norm: Callable[[Array], Float[Scalar, ""]],
-) -> tuple[Float[Array, " dim"], Bool[Scalar, ""], Int[Scalar, ""]]:
+) -> tuple[Float[Array, " dim"], Array, Bool[Scalar, ""], Int[Scalar, ""]]:
     """Solve for the correction of a step; say whether it converged, and how soon.
+
+    The second result is the image of the correction.
 
     The matrix is given by its eigenvalues and eigenvectors. It is not positive if
     something grows faster than the step resolves: that counts as no convergence.
@@ -226,9 +237,10 @@ def _newton(
     denominator, vectors = matrix
 
     def correct(now: tuple) -> tuple:
-        change, _, _, before, number = now
-        step = vectors @ ((residual(change) @ vectors) / denominator)
-        size = norm(step)
+        change, moved, _, _, before, number = now
+        step = vectors @ ((residual(change, moved) @ vectors) / denominator)
+        further = image(step)
+        size = norm(further)
         rate = jnp.where(number > 0, size / before, 0.0)
         left = (_CORRECTIONS - 1 - number).astype(rate.dtype)
         converges = rate < 1
@@ -238,16 +250,17 @@ def _newton(
         hopeless = ~converges | (rate**left * to_come > _CLOSE)
         fails = ~jnp.isfinite(size) | (hopeless & (number > 0) & ~close)
         change = jnp.where(fails, change, change + step)
-        return change, close & ~fails, ~close & ~fails, size, number + 1
+        moved = jnp.where(fails, moved, moved + further)
+        return change, moved, close & ~fails, ~close & ~fails, size, number + 1
 
     def unfinished(now: tuple) -> Array:
-        return now[2] & (now[4] < _CORRECTIONS)
+        return now[3] & (now[5] < _CORRECTIONS)
 
     change, positive = jnp.zeros_like(denominator), jnp.all(denominator > 0)
     size, none = jnp.ones((), denominator.dtype), jnp.asarray(0, jnp.int32)
-    start = change, jnp.asarray(False), positive, size, none
-    change, converged, _, _, number = lax.while_loop(unfinished, correct, start)
-    return change, converged, number
+    start = change, image(change), jnp.asarray(False), positive, size, none
+    change, moved, converged, _, _, number = lax.while_loop(unfinished, correct, start)
+    return change, moved, converged, number
 
 
 def _entry(table: np.ndarray, number: Int[Scalar, ""], like: Array) -> Array:
@@ -312,6 +325,17 @@ def _adapted(
     norm: Callable[[Array], Float[Scalar, ""]],
 ) -> BdfState:
     """Choose order and size of the next step, after k + 1 equal ones."""
+    enough = state.equal >= state.order + 1
+    return lax.cond(enough, lambda: _chosen(state, error, safety, norm), lambda: state)
+
+
+def _chosen(
+    state: BdfState,
+    error: Float[Scalar, ""],
+    safety: Float[Scalar, ""],
+    norm: Callable[[Array], Float[Scalar, ""]],
+) -> BdfState:
+    """Choose the order, one up or down at most, that allows the longest step."""
     order, differences = state.order, state.differences
 
     def error_of(there: Int[Scalar, ""]) -> Float[Scalar, ""]:
@@ -326,9 +350,7 @@ def _adapted(
     best = jnp.argmax(factors)
     factor = jnp.clip(safety * factors[best], _LEAST, _MOST)
     changed = state._replace(order=order + best.astype(order.dtype) - 1)
-    changed = _with_step(changed, factor)._replace(equal=jnp.zeros_like(state.equal))
-    enough = state.equal >= order + 1
-    return jax.tree.map(partial(jnp.where, enough), changed, state)
+    return _with_step(changed, factor)._replace(equal=jnp.zeros_like(state.equal))
 
 
 class _Outcome(NamedTuple):

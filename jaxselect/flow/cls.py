@@ -361,19 +361,23 @@ def _by_bdf(
     rows, start = problem.rows, jnp.zeros_like(problem.start)
     rounding = ROUNDINGS * jnp.finfo(start.dtype).eps
 
-    def norm_at(moved: Array) -> Callable[[Array], Float[Scalar, ""]]:
-        allowed = settings.atol + rounding * jnp.max(jnp.abs(rows @ moved))
-        return lambda error: jnp.max(jnp.abs(rows @ error)) / allowed
+    def norm_at(image: Array) -> Callable[[Array], Float[Scalar, ""]]:
+        allowed = settings.atol + rounding * jnp.max(jnp.abs(image))
+        return lambda error: jnp.max(jnp.abs(error)) / allowed
 
-    def seen_at(moved: Array) -> list[LogForces]:
-        return [log_forces(*part) for part in problem.bags_at(moved)]
+    def jacobian(log_time: Array, image: Array) -> Array:
+        return query_curvature(rows, problem.bags_of(image), log_time)[1]
+
+    def seen_at(image: Array) -> list[LogForces]:
+        return [log_forces(*part) for part in problem.bags_of(image)]
 
     def skips(before: list[LogForces], after: list[LogForces]) -> Bool[Scalar, ""]:
         return jnp.stack([*map(skips_a_force, before, after)]).any()
 
     equation = Equation(
-        field=lambda log_time, moved: field(log_time, moved, problem),
-        jacobian=lambda log_time, moved: linearise(log_time, moved, problem)[2],
+        image=lambda moved: rows @ moved,
+        field=lambda log_time, image: _field_of(log_time, image, problem),
+        jacobian=jacobian,
         norm_at=norm_at,
         seen_at=seen_at,
         skips=skips,
@@ -417,7 +421,13 @@ class QueryProblem(NamedTuple):
 
     def bags_at(self, moved: Float[Array, " dim"]) -> list[tuple[Array, Array, Corpus]]:
         """Compute the logits at p_0 + x of every stratum, with its values and bags."""
-        scores = self.scores + self.rows @ moved
+        return self.bags_of(self.rows @ moved)
+
+    def bags_of(
+        self, image: Float[Array, " vocabulary"]
+    ) -> list[tuple[Array, Array, Corpus]]:
+        """Compute the same from A x."""
+        scores = self.scores + image
         if self.strata:
             return [(part.logits(scores), *part[1:]) for part in self.strata]
         return [(self.logits_of(scores), self.values, self.corpus)]
@@ -464,9 +474,16 @@ def field(
     log_time: PyTree, moved: PyTree, problem: QueryProblem
 ) -> Float[Array, " dim"]:
     """Compute `velocity` at p_0 + x, in rotated axes."""
+    return _field_of(log_time, problem.rows @ moved, problem)
+
+
+def _field_of(
+    log_time: PyTree, image: Float[Array, " vocabulary"], problem: QueryProblem
+) -> Float[Array, " dim"]:
+    """Compute the field at p_0 + x from A x."""
     forces = [
         bags.scatter(negative_entry_gradient(logits, values, bags, log_time)[0])
-        for logits, values, bags in problem.bags_at(moved)
+        for logits, values, bags in problem.bags_of(image)
     ]
     return sum(forces[1:], forces[0]) @ problem.rows
 

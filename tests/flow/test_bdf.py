@@ -29,6 +29,7 @@ def equation(field, atol):
         return lambda error: jnp.max(jnp.abs(error)) / allowed
 
     return Equation(
+        image=lambda y: y,
         field=field,
         jacobian=jax.jacfwd(field, argnums=1),
         norm_at=norm_at,
