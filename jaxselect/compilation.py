@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -22,6 +23,9 @@ CACHED_FROM = 0.05
 fast as they are read."""
 ENTRY = re.compile(r".+-[0-9a-f]{64}-cache", re.DOTALL)
 """Name of a program in JAX's cache: its module, then a SHA-256 digest."""
+
+COMPILES = "a first call compiles; the next process reads that from disk"
+"""What is said of a call that takes long."""
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "gpu": {"xla_gpu_autotune_level": 0},
@@ -124,6 +128,47 @@ def announced(what: str, after: float = 5.0) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def progress(after: float = 5.0, every: float = 60.0) -> Iterator[Callable[[str], Any]]:
+    """Show on the error stream how far a call is that takes long.
+
+    On a terminal that is one line, rewritten each second and removed at the end; else
+    a line now, and one each minute.
+
+    Args:
+        after: seconds until the first line.
+        every: seconds between the lines where there is no terminal.
+
+    Yields:
+        A function that takes what is to be shown from then on.
+
+    Example:
+        >>> with progress() as say:
+        ...     say("log t = 10")
+    """
+    begun, said, done = time.monotonic(), [COMPILES], threading.Event()
+    stream = sys.stderr
+    alive = stream.isatty()
+    begin, end = ("\r\x1b[K", "") if alive else ("", "\n")
+
+    def show() -> None:
+        pause = after
+        while not done.wait(pause):
+            text = f"jaxselect, {time.monotonic() - begun:.0f} s: {said[-1]}"
+            print(f"{begin}{text}", end=end, file=stream, flush=True)
+            pause = 1.0 if alive else every
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield said.append
+    finally:
+        done.set()
+        thread.join()
+        if alive and time.monotonic() - begun >= after:
+            print(begin, end="", file=stream, flush=True)
+
+
+@contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
     """A trace makes a million objects that are no garbage: look through none."""
     running = gc.isenabled()
@@ -202,7 +247,10 @@ _Result = TypeVar("_Result")
 
 
 def compiled_alone(
-    function: Callable[_Arguments, _Result], *, static: tuple[str, ...] = ()
+    function: Callable[_Arguments, _Result],
+    *,
+    static: tuple[str, ...] = (),
+    silent: bool = False,
 ) -> Callable[_Arguments, _Result]:
     """Compile a function with fast options and the cache on disk, as `jax.jit` does.
 
@@ -211,6 +259,7 @@ def compiled_alone(
     Args:
         function: of arrays.
         static: names of arguments that are no arrays, passed by name.
+        silent: whether the caller says that it takes long, by `progress`.
 
     Returns:
         The same function.
@@ -233,8 +282,8 @@ def compiled_alone(
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         if is_traced((args, kwargs)):
             return inside(*args, **kwargs)
-        said = "a first call compiles; the next process reads that from disk"
-        with announced(said), _collector_paused():
+        said = contextlib.nullcontext() if silent else announced(COMPILES)
+        with said, _collector_paused():
             return alone()(*args, **kwargs)
 
     return call

@@ -24,6 +24,7 @@ from .margin.certificate import (
     Reason,
     TrialStatus,
     late_flow_residual,
+    resolves,
 )
 from .margin.limit import LimitStatus
 from .margin.max_margin import MaxMarginStatus
@@ -275,6 +276,11 @@ def advice(
     norm = jnp.linalg.norm(flow.query)
     if status == TrialStatus.NORM_NOT_REACHED:
         return f"What to do: solve(problem, until_norm={_short(0.9 * norm, 'down')})."
+    if not resolves(10 * jnp.max(jnp.abs(rows @ flow.query))):
+        return (
+            f"What to do: no larger norm helps, as scores there are rounded by more "
+            f"than the tolerance, {TOLERANCE:g}."
+        )
     known = enough(rows, found, flow)
     further = known if known > norm else 10 * norm
     estimated = "" if known > norm else ", or a larger norm"

@@ -9,6 +9,7 @@ section 3g).
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from numpy.typing import ArrayLike
 
 from .checks import BadInput, between, increasing, of_kind, positive, reals, whole
-from .compilation import compiled_alone, full_precision, is_traced
+from .compilation import compiled_alone, full_precision, is_traced, progress
 from .data.components import centred_in_components
 from .flow.cls import Flow, FlowStatus, Held, cls_flow
 from .flow.control import FlowSettings
@@ -37,6 +38,7 @@ from .margin.certificate import (
     covered_by,
     outcome_of,
     predict_end,
+    resolves,
     selection,
 )
 from .margin.derivatives import differentiable
@@ -76,6 +78,10 @@ OUTSIDE = 1e-4
 
 # Entries from which a Hessian is worth keeping: measured.
 _LARGE = 2**13
+
+# ‖p‖ at which an end is judged first where no norm is given, and by how much it grows
+# until the next time; log t does so, too. Chosen: beyond 10⁴ a decade takes few steps.
+FIRST_NORM, FURTHER = 1e4, 10.0
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
@@ -219,9 +225,7 @@ def flow_to_end(
         path_log_times = jnp.asarray(path_log_times, problem.start.dtype)
     norm = jnp.asarray(until_norm, problem.start.dtype)
     if point is None and isinstance(stages, int) and stages == 1:
-        first = beginning(problem)
-        outset = _from(first, Contracted(problem, None), no_ties(problem))
-        return _stage(problem, outset, norm, path_log_times, first, settings)
+        return _whole(problem, beginning(problem), norm, path_log_times, settings)
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point) -> Stage:
@@ -239,12 +243,36 @@ def flow_to_end(
     start = beginning(problem) if point is None else point
     # Traced once, for its shapes and for the loop.
     stage_of = eqx.filter_closure_convert(stage_of, start)
-    empty = jax.eval_shape(lambda: stage_of(start))
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
-    unseen = jnp.full_like(nothing.flow.path_log_times, jnp.inf)
-    none = dataclasses.replace(nothing.flow, path_log_times=unseen)
-    begun = dataclasses.replace(nothing, point=start, flow=none)
+    begun = dataclasses.replace(_zeros_of(lambda: stage_of(start)), point=start)
+    begun = _without_path(begun)
     return jax.lax.while_loop(more, following, (begun, jnp.asarray(0, jnp.int32)))[0]
+
+
+@full_precision
+def _whole(
+    problem: Problem,
+    point: Point,
+    until_norm: Float[Scalar, ""],
+    path_log_times: Float[Array, " times"] | None,
+    settings: FlowSettings,
+) -> Stage:
+    """Integrate the whole problem from a point, without a look at its ties."""
+    here = problem.starting_at(point.query)
+    outset = _from(point, Contracted(here, None), no_ties(problem))
+    return _stage(problem, outset, until_norm, path_log_times, point, settings)
+
+
+def _zeros_of(function: Callable[[], Any]) -> Any:
+    """Fill what a function returns with zeros."""
+    empty = jax.eval_shape(function)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+
+
+def _without_path(stage: Stage) -> Stage:
+    """Mark a stage as having passed no log-time."""
+    unseen = jnp.full_like(stage.flow.path_log_times, jnp.inf)
+    flow = dataclasses.replace(stage.flow, path_log_times=unseen)
+    return dataclasses.replace(stage, flow=flow)
 
 
 def _after(before: Stage, stage: Stage) -> Stage:
@@ -653,7 +681,7 @@ def solve(
     problem: Problem,
     start: "ArrayLike | None" = None,
     *,
-    until_norm: Float[Scalar, ""] | float = 1e4,
+    until_norm: Float[Scalar, ""] | float | None = None,
     at: "ArrayLike | None" = None,
     stepper: str | None = None,
     settings: FlowSettings = FlowSettings(),
@@ -678,7 +706,11 @@ def solve(
         problem: for example of `attention`, `cross_attention`, `key_query` or
             `next_token`.
         start: a query or a matrix to start from; that of the problem by default.
-        until_norm: norm of what is trained to stop at.
+        until_norm: norm of what is trained to stop at. By default a flow goes on, to
+            tenfold norms from 10⁴ and ten times that of the start on, until its end is
+            certified or it is known why it will not be: it stops before it reaches the
+            norm, as forces cancel or steps end, or scores ten times as large would not
+            be resolved to the tolerance of a certificate.
         at: increasing values of log(1+t) to keep what is passed at, in `Solved.path`.
         stepper: `rodas`, which computes a Hessian for each step, or `bdf`, which keeps
             one for many steps; by default `bdf` for problems of many entries.
@@ -700,27 +732,32 @@ def solve(
         ('SELECTED', (2, 2))
     """
     check(problem)
-    positive("until_norm", until_norm)
+    if until_norm is not None:
+        positive("until_norm", until_norm)
     of_kind("settings", settings, FlowSettings)
     if start is not None:
         problem = problem.starting_at(_inside(problem, "start", start))
     times = None if at is None else reals("at", at, "times", beside=problem.start)
     if times is not None:
         increasing("at", times)
-    norm = jnp.asarray(until_norm, problem.start.dtype)
+    norm = None
+    if until_norm is not None:
+        norm = jnp.asarray(until_norm, problem.start.dtype)
     if stepper is not None:
         settings = dataclasses.replace(settings, stepper=stepper)
     by_size = stepper is None
     fixed = jax.lax.stop_gradient((problem, norm, times))
     found = _to_the_end(*fixed, settings, by_size=by_size)
     if is_traced((problem, norm)):
+        if norm is None:
+            norm = jax.lax.stop_gradient(jnp.linalg.norm(found.stage.point.query))
         return _differentiable(problem, norm, found, settings)
     return found
 
 
 def _to_the_end(
     problem: Problem,
-    norm: Array,
+    norm: Array | None,
     times: Array | None,
     settings: FlowSettings,
     *,
@@ -732,15 +769,87 @@ def _to_the_end(
         problem = stratified(problem)
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
-    solve_from = partial(_solve, problem, norm, at=times, settings=settings)
+    reach = partial(_solve, problem, norm, at=times, settings=settings)
+    point = beginning(problem)
     if traced:
-        return solve_from(None, stages=STAGES)
-    # Most flows end in their first stage, whose program compiles in half the time.
-    found = solve_from(None, stages=1)
-    if int(found.stage.point.next) == Next.NOTHING:
+        reach = partial(reach, stages=STAGES)
+        return _in_one_loop(reach, point) if norm is None else reach(point)
+    with progress() as say:
+        found = _reached(reach, point, say)
+        while norm is None and found.status not in CERTIFIED:
+            say(_so_far(found))
+            point = _onward(found)
+            if point.next == Next.NOTHING:
+                break
+            found = _joined(found, _reached(reach, point, say))
+    return found
+
+
+def _reached(
+    reach: Callable[..., Solved], point: Point, say: Callable[[str], Any]
+) -> Solved:
+    """Follow a flow to a norm; most need one stage, whose program is half as long."""
+    if point.next != Next.WHOLE:
+        return reach(point, stages=STAGES - 1)
+    found = reach(point, stages=1)
+    if found.stage.point.next == Next.NOTHING:
         return found
-    last = solve_from(found.stage.point, stages=STAGES - 1)
-    return dataclasses.replace(last, stage=_after(found.stage, last.stage))
+    say(_so_far(found))
+    return _joined(found, reach(found.stage.point, stages=STAGES - 1))
+
+
+def _in_one_loop(reach: Callable[[Point], Solved], point: Point) -> Solved:
+    """Follow a flow until it is certified, or known why not, in one traced loop."""
+
+    def go_on(state: tuple[Solved, Point]) -> tuple[Solved, Point]:
+        before, point = state
+        found = _joined(before, reach(point))
+        return found, _onward(found)
+
+    def open_yet(state: tuple[Solved, Point]) -> Array:
+        return state[1].next != Next.NOTHING
+
+    nothing = _zeros_of(lambda: reach(point))
+    stage = _without_path(nothing.stage)
+    failed = jnp.full_like(stage.flow.status, FlowStatus.FAILED)
+    flow = dataclasses.replace(stage.flow, status=failed)
+    stage = dataclasses.replace(stage, flow=flow)
+    nothing = dataclasses.replace(nothing, stage=stage)
+    return jax.lax.while_loop(open_yet, go_on, (nothing, point))[0]
+
+
+@compiled_alone
+def _onward(found: Solved) -> Point:
+    """Find where a flow goes on, if its end is not certified, but may be later."""
+    stage, status = found.stage, found.certificate.status
+    largest = FURTHER * jnp.max(jnp.abs(found.problem.scores(stage.point.query)))
+    later = (stage.flow.status == FlowStatus.REACHED) & resolves(largest)
+    later &= ~jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
+    later &= found.certificate.reason != Reason.NUMBERS
+    following = jnp.where(stage.contracted, Next.CONTRACTED, Next.WHOLE)
+    following = jnp.where(later, following, Next.NOTHING).astype(jnp.int32)
+    return dataclasses.replace(stage.point, next=following)
+
+
+@compiled_alone
+def _joined(before: Solved, after: Solved) -> Solved:
+    """Add what came before; where one stage goes on, it is one flow from its start."""
+    former, stage = before.stage, _after(before.stage, after.stage)
+    same = former.point.clock_start == stage.point.clock_start
+    same &= (former.flow.status == FlowStatus.REACHED) & ~stage.contracted
+    start = jnp.where(same, former.problem.start, stage.problem.start)
+    problem = stage.problem.starting_at(start)
+    return dataclasses.replace(after, stage=dataclasses.replace(stage, problem=problem))
+
+
+def _so_far(found: Solved) -> str:
+    """Say where a flow is: its log-time, its steps, and what is tied."""
+    flow, selected = found.flow, found.selected_mask
+    tied = int((selected.sum(axis=1) > 1).sum())
+    return (
+        f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps, "
+        f"{tied} of {len(selected)} bags tied"
+    )
 
 
 def _differentiable(
@@ -768,24 +877,30 @@ def _differentiable(
     )
 
 
-@partial(compiled_alone, static=("stages", "settings"))
+@partial(compiled_alone, static=("stages", "settings"), silent=True)
 def _solve(
     problem: Problem,
-    until_norm: Array,
-    point: Point | None,
+    until_norm: Array | None,
+    point: Point,
     *,
     at: Array | None = None,
     stages: int,
     settings: FlowSettings,
 ) -> Solved:
-    stage = flow_to_end(
-        problem,
-        point,
-        until_norm=until_norm,
-        path_log_times=at,
-        stages=stages,
-        settings=settings,
-    )
+    if until_norm is None:
+        further = FURTHER * jnp.linalg.norm(point.query)
+        until_norm = jnp.maximum(FIRST_NORM, further)
+    if stages == 1:
+        stage = _whole(problem, point, until_norm, at, settings)
+    else:
+        stage = flow_to_end(
+            problem,
+            point,
+            until_norm=until_norm,
+            path_log_times=at,
+            stages=stages,
+            settings=settings,
+        )
     best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
     found = certify(stage.problem, stage.flow, ties=stage.ties.resting)
     return _judged(problem, stage, found, best)

@@ -123,7 +123,7 @@ CALLS = {
         {
             "problem": RECORD,
             "start": POINT,
-            "until_norm": [*NUMBER, None, 0.0],
+            "until_norm": [*NUMBER, 0.0],
             "settings": SETTINGS,
         },
     ),

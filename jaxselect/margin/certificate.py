@@ -409,7 +409,7 @@ def reason_against(
 
     Source: mathematics, section 3e.
     """
-    rounding = SCORE_ROUNDINGS * jnp.finfo(late_flow_residual.dtype).eps * largest_score
+    rounding = _rounding(largest_score)
     coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
     hypotheses = {
         Reason.FLOW: flow_status == FlowStatus.REACHED,
@@ -424,6 +424,16 @@ def reason_against(
     for name, holds in reversed(hypotheses.items()):
         reason = jnp.where(holds, reason, name)
     return reason
+
+
+def _rounding(largest_score: Float[Scalar, ""]) -> Float[Scalar, ""]:
+    """Bound the rounding of a score difference at the end of a flow."""
+    return SCORE_ROUNDINGS * jnp.finfo(largest_score.dtype).eps * largest_score
+
+
+def resolves(largest_score: Float[Scalar, ""]) -> Bool[Scalar, ""]:
+    """Whether score differences are known to the tolerance of a certificate."""
+    return _rounding(largest_score) <= TOLERANCE
 
 
 def classify_end(

@@ -382,8 +382,9 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     listed = jax.jit(solve)(problem)
     monkeypatch.setattr(pairs, "SMALL", 10**6)
     settings = {"stages": stages.STAGES, "settings": FlowSettings()}
-    anew = partial(stages._solve.__wrapped__, point=None, **settings)
-    masked = jax.jit(anew)(problem, jnp.asarray(1e4))
+    anew = partial(stages._solve.__wrapped__, **settings)
+    start = stages.beginning(problem)
+    masked = jax.jit(anew)(problem, jnp.asarray(1e4), start)
     one, other = (found.certificate.ending.pairs for found in (listed, masked))
     assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
     edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
