@@ -51,7 +51,7 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.text.limit_summary import summarise
+from experiments.text.limit_summary import query_problem, summarise
 from experiments.text.source import Source
 from experiments.theory.betweenness import (
     between,
@@ -60,9 +60,10 @@ from experiments.theory.betweenness import (
     negative_load,
 )
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus, from_counts
+from jaxselect.data.corpus import Corpus
 from jaxselect.data.sparse import (
     SparseCorpus,
+    attention_weights,
     from_csr,
     posterior_difference,
 )
@@ -75,9 +76,7 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.sparse.bags import RaggedBags
-from jaxselect.sparse.bags import attention as attention_weights
-from jaxselect.sparse.flow import trajectory
+from jaxselect.stages import solve
 
 if TYPE_CHECKING:
     from experiments.text.data import Splits
@@ -103,7 +102,6 @@ class Settings(Study):
         at_least: values of c.
         review_steps: values of η₀ on reviews.
         review_dims: values of d; the greatest is that of the cells over c.
-        until_log_time: log t at which a flow is left without a proof, at most 600.
     """
 
     purities: tuple[Share, ...] = (0.6, 0.7, 0.8, 0.9, 1.0)
@@ -120,7 +118,6 @@ class Settings(Study):
     at_least: tuple[Share, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
     review_steps: tuple[Positive, ...] = (10.0, 100.0, 1000.0, 10_000.0)
     review_dims: tuple[Count, ...] = (2, 4, 8, 16, 32, 64, 256)
-    until_log_time: float = 600.0
     out: Path = Path("results/purity")
 
     def check(self) -> None:
@@ -271,7 +268,7 @@ def on_reviews(settings: Settings, results: dict) -> None:
                 named = tuple(splits.words[place] for place in columns)
                 fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
                 kept = splits._replace(train=part, words=named)
-                found = cell(kept, fit, settings.until_log_time)
+                found = cell(kept, fit, settings.until_norm)
                 results["cells"].append({"at_least": c} | found)
             advance(1)
     statuses = Counter(cell["status"] for cell in results["cells"])
@@ -298,26 +295,24 @@ def purer(
     return found, tuple(words.tolist())
 
 
-def cell(splits: "Splits", fit: "Fit", until: float) -> dict:
+def cell(splits: "Splits", fit: "Fit", until_norm: float) -> dict:
     """Sizes of a cell, and status and certificates of its end."""
     from experiments.text.fitting import starting_point
 
     start = starting_point(splits, fit)
-    course = trajectory(start, splits.train, until_log_time=until)
-    bags = RaggedBags.of_corpus(start, splits.train)
-    scores = np.asarray(start.embeddings) @ course.query
-    share, _ = attention_weights(bags.counts, scores)
-    most = np.maximum.reduceat(share, bags.counts.indptr[:-1])
-    corpus = from_counts(splits.train.by_sequence.to_csr(), bags.labels)
-    counted = foreseen(corpus, sparse_importance(splits.train), fit.step_size)
+    problem = query_problem(start, splits.train)
+    solved = solve(problem, until_norm=until_norm)
+    scores = np.asarray(start.embeddings @ solved.trained)
+    weights = attention_weights(splits.train.by_sequence.to_csr(), scores)
+    counted = foreseen(problem.corpus, sparse_importance(splits.train), fit.step_size)
     return {
         "dim": fit.dim,
         "step_size": fit.step_size,
         "words": len(splits.words),
         "reviews": len(splits.train.labels),
-        "decided": float(np.mean(most > DECIDED)),
+        "decided": float(np.mean(weights.max(axis=1).toarray() > DECIDED)),
         "foreseen": float(counted.share),
-        **summarise(course),
+        **summarise(solved),
     }
 
 

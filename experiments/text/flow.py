@@ -1,7 +1,7 @@
 """The theorem's dynamics on real text: the flow of p on reviews, to a certified end.
 
 One step on E, then dp/dt = −∇_p L until the end is certified: which words p selects,
-which ones the classes hold in balance, and when words that had lost come back.
+which ones keep finite odds, and from when on each review keeps its heaviest word.
 
     python -m experiments.text.flow --train imdb_train.parquet --test imdb_test.parquet
 """
@@ -10,14 +10,14 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
+from scipy.sparse import csr_array
 
 from experiments.common.claims import Claim, Measured, Shown, Verdict, of_status
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.palette import SERIES
-from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -28,29 +28,32 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
-from experiments.text.data import load, say_mostly_left_out, subsample
+from experiments.text.data import Splits, load, say_mostly_left_out, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.limit_summary import summarise
+from experiments.text.limit_summary import query_problem, summarise, tied_words
 from experiments.text.source import Source
-from jaxselect.data.sparse import posterior_difference
-from jaxselect.sparse.bags import RaggedBags, attention, outputs, risk
-from jaxselect.sparse.flow import WHOLE_FIELD_UNTIL, Trajectory, trajectory
+from jaxselect.data.loss import LOGISTIC
+from jaxselect.data.sparse import attention_weights, posterior_difference
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus
+from jaxselect.model.parameters import Parameters
+from jaxselect.stages import solve
 
 # A review is decided where one word has this share of its weight.
 DECIDED = 0.99
+# Log-times until which the flow is looked at: evenly, and then at equal ratios.
+EVENLY, LATEST = 34.0, 600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Study):
-    """The reviews, and the range of log-time.
+    """The reviews, and where the flow ends.
 
     Attributes:
         source: the reviews and their vocabulary.
         reviews: how many training reviews, at random; 0 for all of them.
         dim: d.
         step_size: η₀ of the step on E.
-        until_log_time: log t at which the flow is left without a certificate, at most
-            100,000.
+        until_norm: the flow of p stops where ‖p‖ is this.
         points: log-times at which it is looked at; as many again after log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
             (synthetic reviews).
@@ -60,15 +63,14 @@ class Settings(Study):
     reviews: int = 2000
     dim: Count = 512
     step_size: Positive = 1000.0
-    until_log_time: float = 600.0
+    until_norm: Positive = 1e4
     points: Several = 60
     out: Path = Path("results/text-flow")
 
 
 PRESETS = presets(
     default=Settings(),
-    # An active pair of wrong sign enters its basin late (mathematics, section 7).
-    full=Settings(source=Source(), reviews=0, dim=2048, until_log_time=1e5),
+    full=Settings(source=Source(), reviews=0, dim=2048),
     smoke=Settings(
         source=Source(invented=300, min_count=3), reviews=0, dim=64, points=20
     ),
@@ -89,89 +91,98 @@ def run(settings: Settings, results: dict) -> dict:
         )
     fit = Fit(dim=settings.dim, step_size=settings.step_size, seed=settings.seed)
     start = starting_point(splits, fit)
-    until = settings.until_log_time
-    log_times = np.linspace(0.0, min(until, WHOLE_FIELD_UNTIL), settings.points)
-    if until > WHOLE_FIELD_UNTIL:
-        log_times = np.append(
-            log_times, np.geomspace(WHOLE_FIELD_UNTIL, until, settings.points)[1:]
-        )
-    reached = 0.0
-
-    def reach(log_time: float) -> None:
-        nonlocal reached
-        advance(log_time - reached)
-        reached = log_time
-
-    with progress_bar("the flow, in log t", until) as advance:
-        course = trajectory(
-            start,
-            splits.train,
-            until_log_time=until,
-            path_log_times=log_times,
-            callback=reach,
-        )
-    end = course.ending
-    seen, unseen = (
-        RaggedBags.of_corpus(start, part) for part in (splits.train, splits.test)
+    late = np.geomspace(EVENLY, LATEST, settings.points)[1:]
+    log_times = np.append(np.linspace(0.0, EVENLY, settings.points), late)
+    solved = solve(
+        query_problem(start, splits.train),
+        until_norm=settings.until_norm,
+        at=log_times,
     )
+    passed = log_times < float(solved.flow.log_time)
+    path = solved.problem.lift(solved.flow.path_query[passed])
+    arrays = along(splits, start, np.vstack([path, solved.trained]))
+    last = {name: float(column[-1]) for name, column in arrays.items()}
+    times = np.append(log_times[passed], float(solved.flow.log_time))
     results |= facts | {
         "reviews": len(splits.train.labels),
-        **summarise(course),
-        **measured(seen, unseen, course.query),
+        **summarise(solved),
+        **last,
+        "final_from": float(times[last_change(arrays["as_at_the_end"])]),
     }
-    arrays = along(seen, unseen, course) | {
+    tied = tied_words(solved)
+    say_end(results, [splits.words[place] for place in tied])
+    return arrays | {
+        "log_times": times,
         "words": np.array(splits.words),
-        "tied": end.tied,
+        "tied": tied,
         "posterior_difference": posterior_difference(splits.train),
-        "scores": start.embeddings @ course.query,
+        "scores": start.embeddings @ solved.trained,
         "values": start.embeddings @ start.head,
-        "growth": start.embeddings @ end.margin.direction,
+        "growth": start.embeddings @ solved.direction,
     }
-    say_end(results, [splits.words[place] for place in end.tied])
-    return arrays
-
-
-def measured(
-    seen: RaggedBags, unseen: RaggedBags, query: Float[np.ndarray, " dim"]
-) -> dict[str, float]:
-    """Loss, accuracies and decided reviews at some p."""
-    share, unseen_share = (
-        attention(bags.counts, bags.embeddings @ query)[0] for bags in (seen, unseen)
-    )
-    top = np.maximum.reduceat(share, seen.counts.indptr[:-1])
-    return {
-        "loss": risk(seen, query),
-        "train_accuracy": right(seen, share),
-        "test_accuracy": right(unseen, unseen_share),
-        "decided": float(np.mean(top > DECIDED)),
-    }
-
-
-def right(bags: RaggedBags, share: Float[np.ndarray, " entries"]) -> float:
-    """Share of reviews with sign f = y, however far apart the scores are."""
-    return float(np.mean((outputs(bags, share) > 0) == (bags.labels > 0)))
 
 
 def along(
-    seen: RaggedBags, unseen: RaggedBags, course: Trajectory
+    splits: Splits, start: Parameters, path: Float[np.ndarray, "points dim"]
 ) -> dict[str, np.ndarray]:
-    """Measures of the flow at its saved log-times and its end."""
-    before = course.path_log_times < course.log_time
-    path = np.vstack([course.path_query[before], course.query])
-    rows = [measured(seen, unseen, query) for query in path]
+    """Measures of the flow at points of its path, the last of which is its end.
+
+    Returns:
+        By name: the norm of p, the loss, accuracies, the share of training reviews that
+        are decided, and of those whose heaviest word is that of the end.
+    """
+    train, test = splits.train, splits.test
+    seen, unseen = (part.by_sequence.to_csr() for part in (train, test))
+    labels, values = np.asarray(train.labels), np.asarray(start.embeddings @ start.head)
+    scores = np.asarray(start.embeddings @ path.T).T
+    last = heaviest(attention_weights(seen, scores[-1]))
+
+    def look(scores: Float[np.ndarray, " vocabulary"]) -> dict[str, float]:
+        weights = attention_weights(seen, scores)
+        outputs = weights @ values
+        others = attention_weights(unseen, scores) @ values
+        stays = np.logical_or.reduceat(heaviest(weights) & last, seen.indptr[:-1])
+        return {
+            "loss": float(np.mean(LOGISTIC.value(labels * outputs))),
+            "train_accuracy": float(np.mean((outputs > 0) == (labels > 0))),
+            "test_accuracy": float(
+                np.mean((others > 0) == np.asarray(test.labels > 0))
+            ),
+            "decided": float(np.mean(weights.max(axis=1).toarray() > DECIDED)),
+            "as_at_the_end": float(np.mean(stays)),
+        }
+
+    rows = [look(each) for each in scores]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return columns | {
-        "log_times": np.append(course.path_log_times[before], course.log_time),
-        "norms": np.linalg.norm(path, axis=1),
-    }
+    return columns | {"norms": np.linalg.norm(path, axis=1)}
+
+
+def heaviest(weights: csr_array) -> Bool[np.ndarray, " entries"]:
+    """Mark the entries with the largest weight of their row.
+
+    Example:
+        >>> heaviest(csr_array([[0.25, 0.75], [0.5, 0.5]])).tolist()
+        [False, True, True, True]
+    """
+    top = np.maximum.reduceat(weights.data, weights.indptr[:-1])
+    return weights.data == np.repeat(top, np.diff(weights.indptr))
+
+
+def last_change(share: Float[np.ndarray, " points"]) -> int:
+    """The first point from which on a share is one.
+
+    Example:
+        >>> last_change(np.array([1.0, 0.5, 1.0, 1.0]))
+        2
+    """
+    return int(np.append(np.flatnonzero(share < 1), -1).max()) + 1
 
 
 def say_end(results: dict, tied: list[str]) -> None:
     """The end in sentences."""
-    for log_time in results["returns"]:
-        say(f"at log t = {log_time:.1f} a word that had lost comes back")
     when = f"{results['status']} at log t = {results['log_time']:.1f}"
     say(f"{when}: {results['sentence']}")
+    say(f"from log t = {results['final_from']:.1f} on heaviest words are final")
     say(
         f"‖p‖ = {results['norm']:.1f} at the end; {results['decided']:.1%} of "
         f"{results['reviews']} reviews are decided for one word"
@@ -202,13 +213,12 @@ def draw(finished: Finished) -> Figure:
     times, norms = columns["log_times"], columns["norms"]
     axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
     if results["growth"]:
-        since = max([times[-1] / 2, *results.get("returns", [])])
+        since = max(times[-1] / 2, results["final_from"])
         late = times >= min(since, times[-1])
         line = norms[-1] + results["growth"] * (times[late] - times[-1])
         axes[0].plot(times[late], line, "k--", label="slope ‖p_mm‖")
-    for place, log_time in enumerate(results.get("returns", [])):
-        once = "" if place else "a word comes back"
-        axes[0].axvline(log_time, color="0.6", linestyle=":", label=once or None)
+    final = "heaviest words are final"
+    axes[0].axvline(results["final_from"], color="0.6", linestyle=":", label=final)
     axes[0].set(xlabel="log t", ylabel="‖p‖ (1/‖E‖)")
     axes[0].legend(loc="upper left")
 
@@ -237,10 +247,9 @@ def draw(finished: Finished) -> Figure:
 
 
 ENDS = {
-    "SELECTED": Verdict.CERTIFIED,
-    "TIED": Verdict.CERTIFIED,
+    **dict.fromkeys((status.name for status in TrialStatus), Verdict.NOT_RUN),
+    **dict.fromkeys((status.name for status in CERTIFIED), Verdict.CERTIFIED),
     "AT_REST": Verdict.REFUTED,
-    "UNPROVED": Verdict.NOT_RUN,
 }
 """The verdict on growth without bound, by how a flow on text ends."""
 
@@ -272,10 +281,10 @@ def show(found: Finished) -> Shown:
     results, columns = found.results, found.arrays
     tied = ", ".join(str(columns["words"][place]) for place in columns["tied"][:12])
     sentences = [
-        f"At log t = {num(log_time)} a word that had lost comes back."
-        for log_time in results.get("returns", [])
+        results["sentence"],
+        f"From log t = {num(results['final_from'])} on each review keeps its heaviest "
+        "word.",
     ]
-    sentences.append(results["sentence"])
     if tied:
         sentences.append(
             f"{results['tied_words']} words rest at finite odds, in "

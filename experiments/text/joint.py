@@ -39,11 +39,14 @@ from experiments.common.style import cloud, subplots
 from experiments.text import training
 from experiments.text.data import load, subsample
 from experiments.text.source import Source
-from jaxselect.data.sparse import SparseCorpus, posterior_difference
+from jaxselect.data.sparse import (
+    SparseCorpus,
+    attention_weights,
+    posterior_difference,
+)
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.sparse_objective import evaluate
-from jaxselect.sparse.bags import attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,9 +154,9 @@ def look(
     scores, values = (np.asarray(part, float) for part in token_scores(parameters))
     loss = float(evaluate(parameters, train).loss)
     counts = train.by_sequence.to_csr().astype(float)
-    weights, review = attention(counts, scores)
+    weights, begin = attention_weights(counts, scores).data, counts.indptr[:-1]
+    review = np.repeat(np.arange(len(begin)), np.diff(counts.indptr))
     ahead = np.asarray(train.labels)[review] * values[counts.indices]
-    begin = np.flatnonzero(np.diff(review, prepend=-1))
     heaviest = np.maximum.reduceat(weights, begin)
     best = np.maximum.reduceat(ahead, begin)
     margin = np.add.reduceat(weights * ahead, begin)

@@ -1,43 +1,64 @@
-"""The end of a flow on reviews in numbers."""
+"""The problem of p on reviews, and its end in numbers."""
+
+import dataclasses
 
 import numpy as np
 
+from jaxselect.data.corpus import from_counts
+from jaxselect.data.sparse import SparseCorpus
 from jaxselect.flow.integration import FlowStatus
-from jaxselect.sparse.flow import Trajectory
+from jaxselect.margin.certificate import CERTIFIED, Reason
+from jaxselect.margin.limit import LimitStatus
+from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.model.parameters import Parameters
+from jaxselect.problem import Problem, attention
+from jaxselect.stages import Solved
 
 
-def summarise(course: Trajectory) -> dict:
-    """Status, sizes and certificates of a flow and its end."""
-    end = course.ending
+def query_problem(parameters: Parameters, corpus: SparseCorpus) -> Problem:
+    """Make the problem of p on reviews, where no word counts as important.
+
+    Nearly all words occur with both labels, against Assumption 1.
+    """
+    counts, labels = corpus.by_sequence.to_csr(), np.asarray(corpus.labels)
+    problem = attention(parameters, from_counts(counts, labels, loss=corpus.loss))
+    return dataclasses.replace(problem, importance=False)
+
+
+def tied_words(solved: Solved) -> np.ndarray:
+    """List the words that keep finite odds in some review."""
+    selected = np.asarray(solved.selected_mask)
+    several = selected & (selected.sum(axis=1, keepdims=True) > 1)
+    return np.unique(np.asarray(solved.problem.corpus.tokens)[several])
+
+
+def summarise(solved: Solved) -> dict:
+    """Status, sizes and certificate of the end of a flow."""
+    found, flow, margin = solved.certificate, solved.flow, solved.margin
+    rest, limit = solved.stage.ties.rest, solved.limit
     numbers = {
-        "flow_status": FlowStatus(int(course.stages[-1].status)).name,
-        "log_time": course.log_time,
-        "returns": list(course.returns),
-        "steps": sum(int(stage.num_steps) for stage in course.stages),
-        "curvatures": sum(stage.num_curvatures or 0 for stage in course.stages),
-        "norm": float(np.linalg.norm(course.query)),
-        "status": end.status.name,
-        "sentence": end.status.sentence,
-        "certified": end.status.is_proved,
-        "tied_words": len(end.tied),
-        "tied_dimensions": end.axes.shape[1],
-        "distance_from_rest": end.distance,
-        "margin_status": end.margin.status.name,
-        "pairs": end.margin.pairs,
-        "active_pairs": len(end.margin.duals),
-        "gap": end.margin.gap,
-        "infeasibility": end.margin.infeasibility,
-        "growth": float(np.linalg.norm(end.margin.direction)),
-        "pace_error": end.pace,
-        "limit_status": end.limit.status.name,
-        "limit_sentence": end.limit.status.sentence,
-        "wrong_sign_pairs": end.limit.wrong_sign,
-        "active_wrong_sign_pairs": end.limit.active_wrong_sign,
-        "distance_from_line": end.limit.distance,
-        "push_bound": end.limit.push,
-        "budget": end.limit.budget,
+        "flow_status": FlowStatus(int(flow.status)).name,
+        "log_time": float(flow.log_time),
+        "steps": int(flow.num_steps),
+        "norm": float(np.linalg.norm(solved.trained)),
+        "status": solved.status.name,
+        "sentence": solved.status.sentence,
+        "certified": solved.status in CERTIFIED,
+        "reason": Reason(int(found.reason)).name,
+        "tied_words": len(tied_words(solved)),
+        "tied_dimensions": int(np.any(solved.stage.ties.axes, axis=1).sum()),
+        "margin_status": MaxMarginStatus(int(margin.status)).name,
+        "pairs": int(margin.pairs.held.sum()),
+        "active_pairs": int(margin.active.sum()),
+        "gap": float(margin.gap),
+        "infeasibility": float(margin.infeasibility),
+        "growth": float(margin.norm),
+        "limit_status": LimitStatus(int(limit.status)).name,
+        "late_flow_residual": float(found.late_flow_residual),
+        "perturbation_bound": float(found.perturbation_bound),
     }
-    if end.rest is not None:
+    if solved.stage.contracted:
+        numbers["distance_from_rest"] = float(solved.stage.ties.moved)
         for name in ("decrement", "stiffness", "kantorovich", "radius", "basin"):
-            numbers[f"rest_{name}"] = float(getattr(end.rest, name))
+            numbers[f"rest_{name}"] = float(getattr(rest, name))
     return numbers

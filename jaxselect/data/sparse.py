@@ -273,6 +273,34 @@ def from_corpus(corpus: Corpus) -> SparseCorpus:
     return from_csr(entries, np.asarray(corpus.labels), loss=corpus.loss)
 
 
+def attention_weights(
+    counts: csr_array, scores: Float[np.ndarray, " vocabulary"]
+) -> csr_array:
+    """Compute q_X[s] = C_X[s] e^{a_s} / Σ_r C_X[r] e^{a_r}, for scores of any size.
+
+    Source: mathematics, section 1.
+
+    Args:
+        counts: one row per sequence, one column per token; every row has an entry.
+        scores: a = E p.
+
+    Returns:
+        Weights in the places of the counts; each row adds up to one.
+
+    Example:
+        >>> attention_weights(csr_array([[3.0, 1.0]]), np.zeros(2)).toarray().tolist()
+        [[0.75, 0.25]]
+        >>> far = np.array([0.0, 1e6])
+        >>> attention_weights(csr_array([[3.0, 1.0]]), far).toarray().tolist()
+        [[0.0, 1.0]]
+    """
+    begin, length = counts.indptr[:-1], np.diff(counts.indptr)
+    logits = scores[counts.indices] + np.log(counts.data)
+    weights = np.exp(logits - np.repeat(np.maximum.reduceat(logits, begin), length))
+    weights /= np.repeat(np.add.reduceat(weights, begin), length)
+    return csr_array((weights, counts.indices, counts.indptr), counts.shape)
+
+
 def importance(corpus: SparseCorpus) -> Float[Array, " vocabulary"]:
     """Compute the average signed frequency mean_X y C_X[s] / T_X.
 

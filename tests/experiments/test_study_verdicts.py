@@ -17,7 +17,7 @@ from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.text import flow as text_flow
 from jaxselect.checks import BadInput
-from jaxselect.sparse.end import End
+from jaxselect.margin.certificate import TrialStatus
 
 CERTIFIED, REPRODUCED, NOT_RUN = Verdict.CERTIFIED, Verdict.REPRODUCED, Verdict.NOT_RUN
 IN_PART, NOT_REPRODUCED = Verdict.IN_PART, Verdict.NOT_REPRODUCED
@@ -147,7 +147,7 @@ TABLES = [
     (lambda: end("SELECTED"), CERTIFIED),
     (lambda: end("TIED"), CERTIFIED),
     (lambda: end("AT_REST"), REFUTED),
-    (lambda: end("UNPROVED"), NOT_RUN),
+    (lambda: end("TIES_UNPROVED"), NOT_RUN),
 ]
 
 
@@ -173,7 +173,7 @@ def test_a_status_that_is_not_known_is_an_error(decide):
 @pytest.mark.parametrize(
     ("known", "statuses"),
     [
-        (text_flow.ENDS, End),
+        (text_flow.ENDS, TrialStatus),
         (joint.HEADINGS, _trained_head.Heading),
     ],
 )

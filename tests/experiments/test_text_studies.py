@@ -89,13 +89,17 @@ def test_flows_on_reviews_go_on_or_rest_and_are_certified():
 
 def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
     results, _ = smoke(text_flow, tmp_path, capsys)
-    assert results["certified"] is (results["status"] != "UNPROVED")
+    assert results["certified"]
+    assert results["status"] == "TIED" and results["growth"] > 0
     columns = read(tmp_path).arrays
     assert len(columns["tied"]) == results["tied_words"]
     assert_close(columns["norms"][-1], results["norm"])
     assert_close(columns["decided"][-1], results["decided"])
     assert columns["log_times"][-1] == results["log_time"]
     assert np.all(np.diff(columns["log_times"]) > 0)
+    final = columns["log_times"] >= results["final_from"]
+    assert np.all(columns["as_at_the_end"][final] == 1) and not final.all()
+    assert columns["as_at_the_end"][~final][-1] < 1
 
 
 def test_training_everything_on_reviews_leaves_its_marks(
