@@ -38,7 +38,6 @@ PARTS = {
     "flow": "The flow of p",
     "margin": "Max-margin, its limit, the certificate",
     "sweep": "Many trials",
-    "sparse": "Long text on the host",
 }
 
 

@@ -20,9 +20,8 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
 * importance: `importance`, `coverage`, `explain`
 * else: `BadInput`, `fast_compile_options`, `keep_compiled_programs`
 
-The packages hold the rest: `data`, `model`, `flow`, `margin` and `sweep`; `sparse` is
-imported by those who use it. Importing jaxselect changes no global JAX setting; entry
-points choose precision.
+The packages hold the rest: `data`, `model`, `flow`, `margin` and `sweep`. Importing
+jaxselect changes no global JAX setting; entry points choose precision.
 """
 
 # Public names are imported `as` themselves, which type checkers take for exports.

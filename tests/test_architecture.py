@@ -19,7 +19,7 @@ BELOW = ("checks", "compilation", "files", "status")
 FLOOR = dict.fromkeys(BELOW, -1) | {"data": 0, "model": 1}
 FLOOR |= {"problem": 2, "flow": 3, "margin": 4, "ties": 5, "stages": 6, "trial": 7}
 FLOOR |= {"report": 5, "picture": 7, "convergence": 7}
-FLOOR |= {"sparse": 6, "sweep": 8, "__init__": 9}
+FLOOR |= {"sweep": 8, "__init__": 9}
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
 
 
@@ -49,7 +49,6 @@ def test_imports_go_down_a_floor():
         wing = path.relative_to(ROOT / "jaxselect").parts[0].removesuffix(".py")
         for other in wings(path) - {wing, "__version__"}:
             assert FLOOR[other] < FLOOR[wing] or other in BELOW, f"{path}: {other}"
-            assert other != "sparse" or wing == "__init__", path
         assert not any(
             name.startswith(("experiments", "tests")) for name in imports(path)
         )
@@ -76,7 +75,7 @@ def test_every_program_is_listed_once():
 
 
 def test_importing_loads_what_is_used_changes_no_setting_and_starts_no_device():
-    """A sweep loads neither the host engine nor its integrators.
+    """A sweep loads no integrator or optimiser of SciPy.
 
     The library leaves JAX's configuration; figures are drawn without pyplot.
     """
@@ -91,8 +90,6 @@ from jax._src import xla_bridge
 before = dict(jax.config.values)
 import jaxselect.sweep.run
 loaded = set(sys.modules)
-wings = set(name.split(".")[1] for name in loaded if name.startswith("jaxselect."))
-assert "sparse" not in wings
 assert not loaded & set(("scipy.integrate", "scipy.optimize"))
 for name in {library}:
     __import__(name)

@@ -3,6 +3,8 @@
 Source: mathematics, section 1a.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from jaxselect.checks import BadInput
 from jaxselect.data import corpus as padded
 from jaxselect.data import sparse
+from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.model import attention, parameters, sparse_objective
 from jaxselect.model import attention as objective
 from jaxselect.model import selection as importance
-from jaxselect.sparse import bags as text_attention
 from tests.tolerances import assert_close
 
 
@@ -62,6 +65,18 @@ def model(dense, seed=0, dim=5, spread=1.0):
 @given(SEEDS, SPREADS)
 def test_risk_and_gradient_are_those_of_padded_bags(dense, seed, spread):
     drawn = model(dense, seed, spread=spread)
+    a, b = drawn.embeddings @ drawn.query, drawn.embeddings @ drawn.head
+    risk, descent = RISK(a, b, sparse.from_corpus(dense))
+    wanted = PADDED(a, b, dense)
+    assert_close(descent.scores, wanted.scores)
+    assert_close(descent.values, wanted.values)
+    assert_close(risk, PADDED_RISK(drawn, dense))
+
+
+@pytest.mark.parametrize("loss", (EXPONENTIAL, POLYNOMIAL), ids=lambda loss: loss.name)
+def test_another_loss_is_that_of_padded_bags(loss):
+    dense = dataclasses.replace(CORPORA["long and short"], loss=loss)
+    drawn = model(dense)
     a, b = drawn.embeddings @ drawn.query, drawn.embeddings @ drawn.head
     risk, descent = RISK(a, b, sparse.from_corpus(dense))
     wanted = PADDED(a, b, dense)
@@ -152,6 +167,12 @@ def test_single_precision_is_single_precision():
     jax.tree.map(lambda x, y: assert_close(x, y), rounded, exact)
 
 
+def test_weights_of_sequences_are_refused():
+    dense = padded.from_sequences([[0, 1], [1]], [1, -1], vocabulary=2, weights=[1, 2])
+    with pytest.raises(BadInput, match=r"weights in a corpus .*: wanted none"):
+        sparse.from_corpus(dense)
+
+
 @pytest.mark.parametrize(
     ("counts", "labels", "message"),
     [
@@ -182,8 +203,7 @@ def test_weights_are_those_of_padded_bags_and_make_the_output(dense):
     drawn, corpus = model(dense, spread=20.0), sparse.from_corpus(dense)
     a, b = jax.jit(attention.token_scores)(drawn)
     counts = corpus.by_sequence.to_csr()
-    share, _ = text_attention.attention(counts, np.asarray(a))
-    weights = csr_array((share, counts.indices, counts.indptr), counts.shape)
+    weights = sparse.attention_weights(counts, np.asarray(a))
     assert_close(weights.sum(axis=1), np.ones(len(dense.labels)))
     assert_close(weights.toarray(), dense_weights(dense, a))
     assert_close(READ(a, b, corpus).output, weights @ np.asarray(b))

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
-from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
 from jaxselect.data.corpus import from_bags, from_sequences
@@ -31,8 +30,6 @@ from jaxselect.model.attention import (
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
-from jaxselect.sparse.bags import RaggedBags
-from jaxselect.sparse.rest import certified_minimum
 from jaxselect.stages import (
     LATEST,
     Next,
@@ -150,27 +147,23 @@ def test_the_rest_is_the_minimum_of_the_tied_bags():
     assert bool(ties.proved)
 
 
-def test_the_rest_is_proved_by_the_numbers_of_the_ragged_bags():
-    """Of tied tokens alone: losing ones and padding lengthen no bag."""
+def test_the_rest_is_proved_by_the_numbers_of_the_tied_tokens_alone():
+    """Losing tokens and padding lengthen no bag."""
     model, bags = problem(1)
     model = settled(model, bags)
     ties = find(model, bags)
-    axes = np.asarray(ties.axes)[:2]
-    kept = np.where(ties.selected & ties.tied[:, None], bags.counts, 0.0)[:6]
-    row, slot = np.nonzero(kept)
-    token = np.asarray(bags.tokens)[row, slot]
-    ragged = RaggedBags(
-        csr_array((kept[row, slot], (row, token)), shape=(6, 5)),
-        np.asarray(bags.labels, float)[:6],
-        np.asarray(model.embeddings) @ axes.T,
-        np.asarray(model.embeddings @ model.head),
-        len(bags.labels),
+    kept = np.where(ties.selected, bags.counts, 0.0).astype(int)
+    alone = from_sequences(
+        [np.repeat(*bag) for bag in zip(np.asarray(bags.tokens), kept, strict=True)],
+        LABELS,
+        vocabulary=5,
     )
-    wanted = certified_minimum(ragged, axes @ np.asarray(ties.point))
-    assert ties.rest.proved and wanted.proved
+    assert alone.tokens.shape < bags.tokens.shape
+    wanted = find(model, alone)
+    assert ties.rest.proved and wanted.rest.proved
     for name in ("stiffness", "lipschitz", "reach", "basin"):
         found = getattr(ties.rest, name)
-        np.testing.assert_allclose(found, getattr(wanted, name), rtol=1e-9)
+        np.testing.assert_allclose(found, getattr(wanted.rest, name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -4,7 +4,6 @@ Source: mathematics, section 7b.
 """
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,7 @@ from scipy.spatial.distance import pdist
 from jaxselect.data.loss import LOGISTIC, Bounds
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
-from jaxselect.sparse.bags import attention
-from tests.sparse.few_words import bags, change_at
-from tests.sparse.problems import on_host, stacked
+from tests.margin.few_words import change_at, drawn, model, problem
 from tests.tolerances import assert_close
 
 SEEDS = tuple(range(6))
@@ -35,7 +32,8 @@ def third_derivatives(seeds, points, lines, moves):
         return jax.grad(jax.grad(jax.grad(at)), argnums=1)(0.0, 0.0)
 
     each = jax.vmap(jax.vmap(along, in_axes=(None, None, 0, 0, 0)))
-    models, corpora = stacked(seeds)
+    several = [model(seed) for seed in seeds]
+    models, corpora = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
     return np.asarray(jax.jit(each)(models, corpora, points, lines, moves))
 
 
@@ -45,7 +43,7 @@ def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(len(SEEDS), 6)) * np.logspace(-1, 1, 6)[:, None]
     found = [
-        change_at(on_host(seed), centre, narrow=narrow)
+        change_at(drawn(seed), centre, narrow=narrow)
         for seed, centre in zip(SEEDS, centres, strict=True)
     ]
     form, ball = map(np.array, zip(*found, strict=True))
@@ -65,16 +63,18 @@ def test_no_third_derivative_within_the_ball_exceeds_the_bound(narrow):
 
 def of_the_lemma(given, point, order):
     """mean_X D B^order V of Lemma 7b.2 at a point, V as a matrix."""
-    share, _ = attention(given.counts, given.embeddings @ point)
+    rows, corpus = np.asarray(given.rows), given.corpus
     total = np.zeros((len(point), len(point)))
-    for first, last in itertools.pairwise(given.counts.indptr):
-        weight, words = share[first:last], given.counts.indices[first:last]
-        place, value = given.embeddings[words], given.values[words]
+    for bag in zip(corpus.tokens, corpus.counts, given.values, strict=True):
+        words, counts, value = (np.asarray(part)[bag[1] > 0] for part in bag)
+        place = rows[words]
+        weight = counts * np.exp(place @ point)
+        weight /= weight.sum()
         off, ahead = np.abs(value - weight @ value), place - weight @ place
         spread = weight @ off
         form = (ahead.T * (weight * (off + spread))) @ ahead
         total += pdist(place).max(initial=0.0) * spread**order * form
-    return total / given.num_total
+    return total / len(corpus.labels)
 
 
 @pytest.mark.parametrize(("order", "factor"), [(0, 3 / 2), (1, 5 / 2), (2, 1 / 2)])
@@ -86,7 +86,10 @@ def test_every_term_is_at_least_that_of_the_lemma_anywhere_on_the_ball(order, fa
     bounds = Bounds(*(least * np.eye(3)[order]))
     loss = dataclasses.replace(LOGISTIC, bounds=bounds)
     for seed in SEEDS:
-        given = dataclasses.replace(on_host(seed), loss=loss)
+        given = drawn(seed)
+        given = dataclasses.replace(
+            given, corpus=dataclasses.replace(given.corpus, loss=loss)
+        )
         centre, away = rng.normal(size=6), rng.normal(size=(20, 6))
         form, ball = change_at(given, centre)
         for way in ball * away / np.linalg.norm(away, axis=1, keepdims=True):
@@ -118,8 +121,11 @@ def test_the_bound_holds_for_two_words_and_is_no_guess():
     )
     truth = np.abs(np.asarray(each)).reshape(inside.shape).max(axis=2)
     for case, (scale, value) in enumerate(cases):
-        given = bags(
-            [[1, 1]], [np.sign(value)], [[scale], [-scale]], [abs(value), -abs(value)]
+        given = problem(
+            [[1, 1]],
+            [int(np.sign(value))],
+            [[scale], [-scale]],
+            [abs(value), -abs(value)],
         )
         found = [change_at(given, centre[None]) for centre in centres[case]]
         bound, radius = map(np.array, zip(*found, strict=True))
@@ -139,7 +145,7 @@ def test_on_a_narrow_ball_the_bound_falls_with_the_loss():
 
     third = jax.jit(jax.vmap(jax.grad(jax.grad(jax.grad(risk_of))), (0, None)))
     for value in (10.0, 30.0, 100.0):
-        given = bags([[1, 1]], [1.0], [[1.0], [-1.0]], [value, -value])
+        given = problem([[1, 1]], [1], [[1.0], [-1.0]], [value, -value])
         bound, radius = change_at(given, np.array([2.5]), narrow=True)
         truth = np.abs(third(2.5 + radius * np.linspace(-1.0, 1.0, 9), value))
         assert truth.max() <= bound[0, 0] < 100 * truth.max()
@@ -150,7 +156,7 @@ def test_on_a_narrow_ball_the_bound_falls_with_the_loss():
 def test_the_bound_sees_words_of_no_value_apart():
     """Words of values ± v at ± δ, words of none at ± u: |D³L[u, u, δ]| = v/8."""
     value = 0.6
-    given = bags(
+    given = problem(
         [[1, 1, 1, 1]],
         [-1],
         [[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]],
@@ -160,7 +166,7 @@ def test_the_bound_sees_words_of_no_value_apart():
 
     def loss(u, delta):
         weight = jnp.exp(jnp.stack([delta, -delta, u, -u]))
-        return jax.nn.softplus(weight @ given.values / weight.sum())
+        return jax.nn.softplus(weight @ given.values[0] / weight.sum())
 
     third = jax.jit(jax.grad(jax.grad(jax.grad(loss)), argnums=1))(0.0, 0.0)
     assert_close(third, -value / 8)
