@@ -25,6 +25,12 @@ from experiments.common.results import Finished, write
 from experiments.common.study import Experiment, Study, presets
 from experiments.common.style import cloud, subplots
 from experiments.text.baseline import of_reviews, say_bag
+from experiments.text.counts import (
+    SparseCorpus,
+    importance,
+    occurrences,
+    posterior_difference,
+)
 from experiments.text.data import Splits, load, mostly_left_out, say_mostly_left_out
 from experiments.text.fitting import (
     BEST,
@@ -38,12 +44,6 @@ from experiments.text.fitting import (
     summary,
 )
 from experiments.text.source import Source
-from jaxselect.data.sparse import (
-    SparseCorpus,
-    importance,
-    occurrences,
-    posterior_difference,
-)
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 

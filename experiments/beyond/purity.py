@@ -51,6 +51,13 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
+from experiments.text.counts import (
+    SparseCorpus,
+    attention_weights,
+    from_csr,
+    posterior_difference,
+)
+from experiments.text.counts import importance as sparse_importance
 from experiments.text.limit_summary import query_problem, summarise
 from experiments.text.source import Source
 from experiments.theory.betweenness import (
@@ -61,13 +68,6 @@ from experiments.theory.betweenness import (
 )
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.data.sparse import (
-    SparseCorpus,
-    attention_weights,
-    from_csr,
-    posterior_difference,
-)
-from jaxselect.data.sparse import importance as sparse_importance
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import CERTIFIED, certify

@@ -20,6 +20,7 @@ from experiments.common import study
 from experiments.common.console import say
 from experiments.common.progress import progress_bar
 from experiments.common.study import Count, Positive, Study, check
+from experiments.text.counts import posterior_difference
 from experiments.text.data import Splits, load, say_mostly_left_out
 from experiments.text.fitting import (
     Fit,
@@ -29,7 +30,6 @@ from experiments.text.fitting import (
     summary,
 )
 from experiments.text.source import Source
-from jaxselect.data.sparse import posterior_difference
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters
 

@@ -24,13 +24,13 @@ from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
+from experiments.text.counts import SparseCorpus, from_corpus, importance, products
 from experiments.text.data import load
+from experiments.text.objective import risk_and_score_descent
 from experiments.text.source import Source
-from jaxselect.data.sparse import SparseCorpus, from_corpus, importance, products
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.sparse_objective import risk_and_score_descent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

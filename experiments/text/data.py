@@ -17,12 +17,12 @@ from experiments.common.console import say
 from experiments.common.progress import progress_bar
 from experiments.text import datasets, words
 from experiments.text import reviews as text
+from experiments.text.counts import SparseCorpus, from_csr
 from experiments.text.invented import invent_reviews
 from experiments.text.reviews import Name, listed
 from experiments.text.source import Source
 from experiments.text.words import Bags
 from jaxselect.checks import BadInput
-from jaxselect.data.sparse import SparseCorpus, from_csr
 from jaxselect.files import replacing
 
 CACHE = Path("results") / "cache"

@@ -13,12 +13,12 @@ from experiments.common import memory
 from experiments.common.console import say
 from experiments.common.study import Count, Positive, Seed
 from experiments.text import training as descent
+from experiments.text.counts import SparseCorpus
 from experiments.text.data import Splits
+from experiments.text.objective import evaluate, expand, risk_and_descent
 from jaxselect.checks import BadInput
-from jaxselect.data.sparse import SparseCorpus
 from jaxselect.model.attention import Metrics
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.sparse_objective import evaluate, expand, risk_and_descent
 
 NOT_FINITE = "not finite"
 """Status of training whose last parameters are not all finite."""

@@ -28,12 +28,12 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import cloud, subplots
+from experiments.text.counts import attention_weights, posterior_difference
 from experiments.text.data import Splits, load, say_mostly_left_out, subsample
 from experiments.text.fitting import Fit, starting_point
 from experiments.text.limit_summary import query_problem, summarise, tied_words
 from experiments.text.source import Source
 from jaxselect.data.loss import LOGISTIC
-from jaxselect.data.sparse import attention_weights, posterior_difference
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.stages import solve

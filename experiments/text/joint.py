@@ -37,16 +37,16 @@ from experiments.common.study import (
 )
 from experiments.common.style import cloud, subplots
 from experiments.text import training
-from experiments.text.data import load, subsample
-from experiments.text.source import Source
-from jaxselect.data.sparse import (
+from experiments.text.counts import (
     SparseCorpus,
     attention_weights,
     posterior_difference,
 )
+from experiments.text.data import load, subsample
+from experiments.text.objective import evaluate
+from experiments.text.source import Source
 from jaxselect.model.attention import token_scores
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.sparse_objective import evaluate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

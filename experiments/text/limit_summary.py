@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from experiments.text.counts import SparseCorpus
 from jaxselect.data.corpus import from_counts
-from jaxselect.data.sparse import SparseCorpus
 from jaxselect.flow.integration import FlowStatus
 from jaxselect.margin.certificate import CERTIFIED, Reason
 from jaxselect.margin.limit import LimitStatus

@@ -19,18 +19,18 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
-from jaxselect import checks
-from jaxselect.checks import BadInput
-from jaxselect.data.sparse import SparseCorpus
-from jaxselect.files import replacing
-from jaxselect.model.attention import Metrics
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.sparse_objective import (
+from experiments.text.counts import SparseCorpus
+from experiments.text.objective import (
     FactoredDescent,
     evaluate,
     expand,
     risk_and_descent,
 )
+from jaxselect import checks
+from jaxselect.checks import BadInput
+from jaxselect.files import replacing
+from jaxselect.model.attention import Metrics
+from jaxselect.model.parameters import Parameters
 
 # Names of all parameters.
 EVERYTHING = ("embeddings", "query", "head")

@@ -16,12 +16,13 @@ from experiments.common.claims import Verdict
 from experiments.common.results import Finished, read
 from experiments.paper import lemma_4_1 as text_lemma
 from experiments.paper import one_step_spread, random_embeddings
+from experiments.text import counts as sparse
 from experiments.text import data as review_data
 from experiments.text import fitting
 from experiments.text import flow as text_flow
 from experiments.text import joint as text_joint
 from experiments.text.source import Source
-from jaxselect.data import corpus, sparse
+from jaxselect.data import corpus
 from jaxselect.model import parameters
 from jaxselect.model import selection as importance
 from jaxselect.model import step as embedding_step

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from experiments.text.counts import from_corpus
 from experiments.theory.joint_flow import joint_flow
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.data.sparse import from_corpus
 from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import output_forces
 from jaxselect.model import curvature

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from experiments.text import counts as sparse
 from experiments.text import invented, words
 from experiments.text import reviews as text
 from jaxselect.checks import BadInput
-from jaxselect.data import corpus, sparse
+from jaxselect.data import corpus
 
 ROWS = [
     {"text": 'A "good" film,\nreally.<br /><br />Good!', "label": 1},

@@ -12,9 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..data.sparse import SparseCorpus, products
-from .attention import Metrics, ScoreDescent, functional_margin, token_scores
-from .parameters import Parameters
+from experiments.text.counts import SparseCorpus, products
+from jaxselect.model.attention import (
+    Metrics,
+    ScoreDescent,
+    functional_margin,
+    token_scores,
+)
+from jaxselect.model.parameters import Parameters
 
 
 class Readout(NamedTuple):
@@ -69,7 +74,7 @@ def read(
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.data.sparse import from_corpus
+        >>> from experiments.text.counts import from_corpus
         >>> corpus = from_corpus(from_sequences([[0, 1]], [1], vocabulary=2))
         >>> read(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
         [2.0]
@@ -109,7 +114,7 @@ def risk_and_score_descent(
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
-        >>> from jaxselect.data.sparse import from_corpus
+        >>> from experiments.text.counts import from_corpus
         >>> corpus = from_corpus(from_sequences([[0, 1]], [1], vocabulary=2))
         >>> risk, descent = risk_and_score_descent(*jnp.zeros((2, 2)), corpus)
         >>> round(risk.item(), 4), descent.values.tolist()
@@ -165,7 +170,7 @@ def expand(descent: FactoredDescent, parameters: Parameters) -> Parameters:
 
     Example:
         >>> from jaxselect.data import corpus
-        >>> from jaxselect.data import sparse
+        >>> from experiments.text import counts as sparse
         >>> bags = corpus.from_sequences([[0], [1]], [1, -1], vocabulary=2)
         >>> bags = sparse.from_corpus(bags)
         >>> model = Parameters(jnp.zeros((2, 1)), jnp.zeros(1), jnp.ones(1))

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from experiments.text import counts as sparse
+from experiments.text import objective as sparse_objective
 from jaxselect.checks import BadInput
 from jaxselect.data import corpus as padded
-from jaxselect.data import sparse
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.model import attention, parameters, sparse_objective
+from jaxselect.model import attention, parameters
 from jaxselect.model import attention as objective
 from jaxselect.model import selection as importance
 from tests.tolerances import assert_close

@@ -16,10 +16,10 @@ from jaxtyping import Array, Complex, Float, Int, UInt
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
-from .. import checks
-from ..checks import BadInput
-from .corpus import Corpus
-from .loss import LOGISTIC, Loss
+from jaxselect import checks
+from jaxselect.checks import BadInput
+from jaxselect.data.corpus import Corpus
+from jaxselect.data.loss import LOGISTIC, Loss
 
 # Widths of pieces. The shorter, the less padding and the more pieces to add up: the
 # fastest of several on reviews of 130 distinct words. LLVM unrolls sums up to 32 long.
@@ -60,7 +60,7 @@ class CountMatrix(eqx.Module):
         """Convert to a SciPy CSR matrix with sorted columns.
 
         Example:
-            >>> from jaxselect.data.sparse import from_csr
+            >>> from experiments.text.counts import from_csr
             >>> counts = csr_array([[2, 0, 1], [0, 1, 1]])
             >>> from_csr(counts, [1, -1]).by_sequence.to_csr().toarray().tolist()
             [[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
