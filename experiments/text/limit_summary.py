@@ -7,7 +7,7 @@ import numpy as np
 from experiments.text.counts import SparseCorpus
 from jaxselect.data.corpus import from_counts
 from jaxselect.flow.integration import FlowStatus
-from jaxselect.margin.certificate import CERTIFIED, Reason
+from jaxselect.margin.certificate import CERTIFIED, Reason, TrialStatus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
@@ -36,14 +36,15 @@ def summarise(solved: Solved) -> dict:
     """Status, sizes and certificate of the end of a flow."""
     found, flow, margin = solved.certificate, solved.flow, solved.margin
     rest, limit = solved.stage.ties.rest, solved.limit
+    status = TrialStatus(int(found.status))
     numbers = {
         "flow_status": FlowStatus(int(flow.status)).name,
         "log_time": float(flow.log_time),
         "steps": int(flow.num_steps),
         "norm": float(np.linalg.norm(solved.trained)),
-        "status": solved.status.name,
-        "sentence": solved.status.sentence,
-        "certified": solved.status in CERTIFIED,
+        "status": status.name,
+        "sentence": status.sentence,
+        "certified": status in CERTIFIED,
         "reason": Reason(int(found.reason)).name,
         "tied_words": len(tied_words(solved)),
         "tied_dimensions": int(np.any(solved.stage.ties.axes, axis=1).sum()),
