@@ -4,9 +4,8 @@ The model has no positional encoding, so a sequence X enters only through the co
 C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
 has count zero.
 
-Attention, risk and gradient are written once, in terms of the maps of `AbstractBags`
-between tokens, bags and *entries* (the slots of bags). This module implements them for
-padded bags in JAX arrays, `jaxselect.sparse` for ragged bags in NumPy arrays.
+Attention, risk and gradient are written in terms of the maps of `AbstractBags` between
+tokens, bags and *entries* (the slots of bags).
 """
 
 from abc import ABC, abstractmethod
