@@ -58,7 +58,7 @@ from experiments.text.counts import (
     posterior_difference,
 )
 from experiments.text.counts import importance as sparse_importance
-from experiments.text.limit_summary import query_problem, summarise
+from experiments.text.limit_summary import UNTIL_NORM, query_problem, summarise
 from experiments.text.source import Source
 from experiments.theory.betweenness import (
     between,
@@ -95,7 +95,7 @@ class Settings(Study):
         smallest: smallest η₀.
         largest: largest η₀.
         points: step sizes between the two.
-        until_norm: the flow of p stops where ‖p‖ is this.
+        until_norm: ‖p‖ where the flow on synthetic tokens stops.
         seeds: number of draws.
         source: reviews and their vocabulary; without any, synthetic tokens alone.
         reviews: how many training reviews, at random; 0 for all of them.
@@ -268,7 +268,7 @@ def on_reviews(settings: Settings, results: dict) -> None:
                 named = tuple(splits.words[place] for place in columns)
                 fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
                 kept = splits._replace(train=part, words=named)
-                found = cell(kept, fit, settings.until_norm)
+                found = cell(kept, fit)
                 results["cells"].append({"at_least": c} | found)
             advance(1)
     statuses = Counter(cell["status"] for cell in results["cells"])
@@ -295,13 +295,13 @@ def purer(
     return found, tuple(words.tolist())
 
 
-def cell(splits: "Splits", fit: "Fit", until_norm: float) -> dict:
+def cell(splits: "Splits", fit: "Fit") -> dict:
     """Sizes of a cell, and status and certificates of its end."""
     from experiments.text.fitting import starting_point
 
     start = starting_point(splits, fit)
     problem = query_problem(start, splits.train)
-    solved = solve(problem, until_norm=until_norm)
+    solved = solve(problem, until_norm=UNTIL_NORM)
     scores = np.asarray(start.embeddings @ solved.trained)
     weights = attention_weights(splits.train.by_sequence.to_csr(), scores)
     counted = foreseen(problem.corpus, sparse_importance(splits.train), fit.step_size)

@@ -31,7 +31,12 @@ from experiments.common.style import cloud, subplots
 from experiments.text.counts import attention_weights, posterior_difference
 from experiments.text.data import Splits, load, say_mostly_left_out, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.limit_summary import query_problem, summarise, tied_words
+from experiments.text.limit_summary import (
+    UNTIL_NORM,
+    query_problem,
+    summarise,
+    tied_words,
+)
 from experiments.text.source import Source
 from jaxselect.data.loss import LOGISTIC
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
@@ -53,7 +58,6 @@ class Settings(Study):
         reviews: how many training reviews, at random; 0 for all of them.
         dim: d.
         step_size: η₀ of the step on E.
-        until_norm: the flow of p stops where ‖p‖ is this.
         points: log-times at which it is looked at; as many again after log t = 34.
         preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
             (synthetic reviews).
@@ -63,7 +67,6 @@ class Settings(Study):
     reviews: int = 2000
     dim: Count = 512
     step_size: Positive = 1000.0
-    until_norm: Positive = 1e4
     points: Several = 60
     out: Path = Path("results/text-flow")
 
@@ -93,11 +96,8 @@ def run(settings: Settings, results: dict) -> dict:
     start = starting_point(splits, fit)
     late = np.geomspace(EVENLY, LATEST, settings.points)[1:]
     log_times = np.append(np.linspace(0.0, EVENLY, settings.points), late)
-    solved = solve(
-        query_problem(start, splits.train),
-        until_norm=settings.until_norm,
-        at=log_times,
-    )
+    problem = query_problem(start, splits.train)
+    solved = solve(problem, until_norm=UNTIL_NORM, at=log_times)
     passed = np.isfinite(solved.flow.path_log_times)
     path = solved.problem.lift(solved.flow.path_query[passed])
     arrays = along(splits, start, np.vstack([path, solved.trained]))
@@ -210,7 +210,8 @@ def draw(finished: Finished) -> Figure:
     columns, results = finished.arrays, finished.results
     figure, panels = subplots(2, 2, figsize=(7.0, 5.6))
     axes = panels.ravel()
-    times, norms = columns["log_times"], columns["norms"]
+    looked_at = columns["log_times"] <= LATEST
+    times, norms = columns["log_times"][looked_at], columns["norms"][looked_at]
     axes[0].plot(times, norms, color=SERIES[0], label="‖p‖")
     if results["growth"]:
         since = max(times[-1] / 2, results["final_from"])
@@ -225,7 +226,7 @@ def draw(finished: Finished) -> Figure:
     names = {"decided": "decided", "train_accuracy": "right, seen"}
     names["test_accuracy"] = "right, test"
     for colour, (name, label) in zip(SERIES, names.items(), strict=False):
-        axes[1].plot(times, columns[name], color=colour, label=label)
+        axes[1].plot(times, columns[name][looked_at], color=colour, label=label)
     axes[1].set(xlabel="log t", ylabel="share of reviews", ylim=(-0.02, 1.02))
     axes[1].legend(loc="lower right")
 
