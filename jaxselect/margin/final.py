@@ -26,7 +26,7 @@ from .certificate import (
 )
 from .limit import LimitStatus
 from .max_margin import MaxMarginStatus
-from .pairs import ROUNDINGS, largest_ratio, lead_range, response
+from .pairs import ROUNDINGS, lead_range, response
 from .perturbation import RestingTies, tie_motion
 
 # Bound on the change of scores by later forces where the direction alone is certified.
@@ -96,14 +96,16 @@ def _all_attract(
 
     slots = jnp.argmax(selected, axis=1)
     loses = corpus.present & ~selected
-    best = functional_margin(corpus.labels, corpus.at(problem.values, slots))
+    entry = corpus.at(problem.values, slots)
+    best = functional_margin(corpus.labels, entry, corpus.loss)
     spread = lead_range(best, problem.values, corpus.present)
     pair = pairs.places(corpus, slots)
     odds = problem.offsets - corpus.at(problem.offsets, slots)[:, None]
     odds = jnp.where(loses, odds - log_sure[pair], -jnp.inf)
     share = GROWTH * jnp.exp(odds + jnp.log(bound) - log_time).sum(axis=1)
-    unselected = jnp.max(share * (1 + largest_ratio(corpus.loss, best) * spread))
-    size = jnp.exp(corpus.loss.log_slope(best.value)[:, None] + odds) * spread[:, None]
+    unselected = jnp.max(share * (1 + best.largest_ratio(corpus.loss) * spread))
+    size = jnp.exp(corpus.loss.log_slope(best.value)[:, None] + odds)
+    size = size * (best.steepness * spread)[:, None]
     gross = jnp.zeros(pairs.held.shape, rows.dtype)
     gross = gross.at[pair].add(corpus.weighted(size))
     ratio = GROWTH * jnp.max(jnp.where(pairs.held, gross, 0.0))
