@@ -91,7 +91,6 @@ STUDIES = (
     "beyond.phases",
     "beyond.peers",
     "beyond.purity",
-    "beyond.selection",
     "beyond.step_size",
     "reviews",
     "text.joint",

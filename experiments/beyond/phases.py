@@ -37,7 +37,7 @@ from experiments.theory.two_classes import Ensemble, critical_alignment
 from experiments.theory.two_classes import step_size as step_size_of
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import independent_tokens, several_relevant
+from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import gaussian_reduced
@@ -56,13 +56,12 @@ LANES = 32
 
 
 class Shape(NamedTuple):
-    """Sizes of a corpus: n, T, relevant tokens per class and per sequence, others."""
+    """Sizes of a corpus: n, T, relevant tokens per class, others."""
 
     sequences: int
     length: int
     relevant: int
     irrelevant: int
-    per_sequence: int = 1
 
 
 class Run(NamedTuple):
@@ -91,24 +90,17 @@ class Case:
     name: str
     shape: Shape
     dims: tuple[float, ...]
-    purity: float = 1.0
-    irrelevant_share: float | None = None
 
     @property
     def ensemble(self) -> Ensemble:
         """The sizes that predictions are made from."""
         n, length, relevant, irrelevant = map(float, self.shape[:4])
-        return Ensemble(n, length, relevant, irrelevant, self.irrelevant_share)
+        return Ensemble(n, length, relevant, irrelevant)
 
     @property
     def draw(self) -> Callable[[jax.Array], Corpus]:
         """Its corpus as a function of a key."""
-        sizes = self.shape._asdict()
-        if self.irrelevant_share is None:
-            return partial(several_relevant, **sizes, purity=self.purity)
-        del sizes["per_sequence"]
-        share = self.irrelevant_share
-        return partial(independent_tokens, **sizes, irrelevant_share=share)
+        return partial(several_relevant, **self.shape._asdict(), per_sequence=1)
 
     def run(self, until_norm: float) -> Callable[..., Run]:
         """Its compiled runs."""
@@ -137,8 +129,6 @@ class Settings(Study):
 
     Attributes:
         shapes: n, T, R and I of each.
-        beyond: also measure where the theory ends: small d, impure and independent
-            tokens, uneven counts.
         seeds: draws per edge.
         rounds: of bisection.
         diagram: values of η₀ in the measured diagram.
@@ -147,7 +137,6 @@ class Settings(Study):
     """
 
     shapes: tuple[tuple[Count, Count, Count, Count], ...] = SHAPES
-    beyond: bool = True
     seeds: Several = 16
     rounds: Count = 4
     diagram: Several = 20
@@ -161,21 +150,11 @@ class Settings(Study):
             raise BadInput(f"until norm {self.until_norm}: wanted 10³ … 10¹²")
 
     def cases(self) -> list[Case]:
-        """The shapes, then cases beyond the theory."""
+        """The shapes, each at every dimension."""
         found = [
             Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
             for n, t, r, i in self.shapes
         ]
-        if self.beyond:
-            first = Shape(*self.shapes[0])
-            all_but_one = 1.0 - 1.0 / (2 * first.relevant + first.irrelevant)
-            found += [
-                Case("d ≤ 10³", first, (100.0, 1000.0)),
-                Case("purity 0.9", first, (1e4, 1e7), purity=0.9),
-                Case("independent 0.8", first, (1e4, 1e7), irrelevant_share=0.8),
-                # All of the share: Assumption 1, but for each token's count.
-                Case("uneven counts", first, (1e4, 1e7), irrelevant_share=all_but_one),
-            ]
         return found
 
 
@@ -183,7 +162,6 @@ PRESETS = presets(
     full=Settings(),
     smoke=Settings(
         shapes=((8, 4, 2, 6),),
-        beyond=False,
         seeds=2,
         rounds=1,
         diagram=3,
@@ -478,7 +456,7 @@ def share_within(ratios: list[float], bound: float) -> float:
 
 def summary(rows: list[dict], name: str) -> dict[str, float]:
     """Accuracy of the prediction of one edge on shapes within the theory."""
-    here = [row for row in rows if row["edge"] == name and inside(row)]
+    here = [row for row in rows if row["edge"] == name]
     ratios = [row["ratio"] for row in here]
     return {
         "edges": len(here),
@@ -487,11 +465,6 @@ def summary(rows: list[dict], name: str) -> dict[str, float]:
         "least": min(ratios, default=float("nan")),
         "most": max(ratios, default=float("nan")),
     }
-
-
-def inside(row: dict) -> bool:
-    """Whether a row is of a shape within the theory."""
-    return row["case"].startswith("n")
 
 
 WIDE = np.array([1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9])
@@ -619,7 +592,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         "summary": {name: summary(rows, name) for name in NAMES},
         "recovery": returned,
         "recovery_within": share_within(
-            [row["ratio"] for row in returned if inside(row)], TIMES_WITHIN
+            [row["ratio"] for row in returned], TIMES_WITHIN
         ),
         "collapse": found[0]["collapse"],
     }

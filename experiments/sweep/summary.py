@@ -17,22 +17,6 @@ from experiments.common.runs import (
 from experiments.common.statistics import bootstrap
 
 
-def wasted_work(results: xr.Dataset) -> float:
-    """Steps that runs in step took only to wait for the slowest of their chunk.
-
-    Returns:
-        Steps paid for beyond those needed, over those needed.
-    """
-    if not results.attrs["vmapped"]:
-        return 0.0
-    chunk_size = results.attrs["chunk_size"]
-    steps, file = results.num_steps.values.ravel(), results.file.values.ravel()
-    there = file >= 0
-    longest = np.zeros(file.max() + 1, steps.dtype)
-    np.maximum.at(longest, file[there], steps[there])
-    return float(longest.sum() * chunk_size / steps[there].sum() - 1)
-
-
 def summarise(results: xr.Dataset) -> dict[str, Any]:
     """Counts of every status, and the paper's claims in numbers.
 
@@ -76,9 +60,7 @@ def summarise(results: xr.Dataset) -> dict[str, Any]:
             off, certified & among
         )
         summary[f"certified_{name}"] = int((certified & among).sum())
-    summary["unselected_effect"] = _quantiles(results.unselected_effect, certified)
     summary["duality_gap"] = _quantiles(results.duality_gap, certified)
-    summary["wasted_steps_share"] = wasted_work(results)
     return summary
 
 
@@ -124,8 +106,6 @@ def describe(summary: dict[str, Any]) -> str:
         if summary[name]:
             middle, high = summary[name]
             lines.append(f"{title}: median {middle:.1e}, 99 % below {high:.1e}")
-    if wasted := summary["wasted_steps_share"]:
-        lines.append(f"steps spent waiting for slower runs of a batch: {wasted:.1%}")
     return "\n".join(lines)
 
 

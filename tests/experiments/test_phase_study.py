@@ -9,7 +9,7 @@ from jaxselect.flow.cls import FlowStatus
 from jaxselect.sweep.store import prepare
 
 TIMES = np.asarray(MARKS)
-CASE = Case("any", Shape(8, 4, 2, 6, 1), (1e4, 1e6))
+CASE = Case("any", Shape(8, 4, 2, 6), (1e4, 1e6))
 
 
 def observed(winner, loser, status=FlowStatus.REACHED):

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from experiments import run
-from experiments.beyond import joint, selection
+from experiments.beyond import joint, step_size
 from experiments.common import console, results
 from experiments.common.claims import Verdict
 from experiments.common.edges import SIZES
@@ -78,7 +78,7 @@ def test_the_page_counts_what_the_sweep_holds(folder):
 
 def preset(name):
     """Settings of a study, as the command line makes them."""
-    return dataclasses.replace(selection.PRESETS[name], preset=name)
+    return dataclasses.replace(step_size.PRESETS[name], preset=name)
 
 
 def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
@@ -88,7 +88,7 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
     invent_sweep(tmp_path / "b", seeds=range(5))
     invent_sweep(tmp_path / "c", seeds=range(3))
     found = search([tmp_path])
-    assert best(found, "beyond.selection").folder == tmp_path / "b-full"
+    assert best(found, "beyond.step_size").folder == tmp_path / "b-full"
     assert best(found, "sweep").folder == tmp_path / "b"
     assert best(found, "beyond.joint") is None
 
@@ -187,7 +187,7 @@ def test_the_page_forbids_connections_and_programs(folder):
 
 
 ALTERED = {
-    "selection": (selection.main, selection.PRESETS, {"seeds": 5, "largest": 65536.0}),
+    "step_size": (step_size.main, step_size.PRESETS, {"seeds": 5, "largest": 65536.0}),
     "joint": (joint.main, joint.PRESETS, {"preset": "smoke", "tolerance": 0.02}),
 }
 

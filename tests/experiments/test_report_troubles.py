@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.beyond import selection
+from experiments.beyond import step_size
 from experiments.common import results
 from experiments.report.folders import search
 from experiments.report.page import page
@@ -67,7 +67,7 @@ def test_a_page_is_never_replaced_by_an_empty_one(folder, tmp_path, kind):
 
 def test_text_of_others_stays_text(folder, tmp_path):
     for nasty in NASTY.values():
-        preset = dataclasses.replace(selection.PRESETS["smoke"], preset=nasty)
+        preset = dataclasses.replace(step_size.PRESETS["smoke"], preset=nasty)
         place = tmp_path / nasty.replace("/", "∕")[:100]
         settings = dataclasses.replace(preset, out=Path(nasty))
         results.write(place, settings=settings, results={nasty: nasty})

@@ -80,7 +80,7 @@ def test_a_number_beyond_its_bound_is_refused_by_name(name):
     ("name", "changes"),
     [
         ("beyond.phases", {"until_norm": 10.0}),
-        ("beyond.selection", {"problem": {"sequences": 3}}),
+        ("beyond.step_size", {"problem": {"sequences": 3}}),
     ],
     ids=str,
 )

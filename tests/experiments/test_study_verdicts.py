@@ -9,7 +9,6 @@ from experiments.beyond import (
     peers,
     phases,
     purity,
-    selection,
     step_size,
 )
 from experiments.common.claims import Verdict
@@ -76,16 +75,6 @@ def loads(load, at_odds=0):
     return purity.held(study({"pairs": row}))
 
 
-def missed(wrong, asked=4):
-    row = {"sure": asked, "captured_sure": wrong}
-    return selection.CLAIMS[1].measure(study({"rows": [row, row]}))
-
-
-def decided(captured):
-    row = {"selected": 2, "captured": captured, "runs": 3}
-    return selection.decided(study({"rows": [row]}))
-
-
 def lemma_on_text(exponent):
     found = {"exponent": exponent, "exponent_plain_counts": 0.0, "errors": [1.0, 0.5]}
     return text_lemma.text_lemma(study(found | {"vocabulary": 9, "dims": [1, 2]}))
@@ -116,11 +105,6 @@ TABLES = [
     (lambda: loads(1.01), REFUTED),
     (lambda: loads(0.5, at_odds=1), REFUTED),
     (lambda: loads(NAN), NOT_RUN),
-    (lambda: missed(0), REPRODUCED),
-    (lambda: missed(1), IN_PART),
-    (lambda: missed(0, asked=0), NOT_RUN),
-    (lambda: decided(1), REPRODUCED),
-    (lambda: decided(0), IN_PART),
     (lambda: head(UNCHANGED=4), CERTIFIED),
     (lambda: head(UNCHANGED=3, NOT_CERTIFIED=1), IN_PART),
     (lambda: head(UNCHANGED=3, NOT_REACHED=1), IN_PART),

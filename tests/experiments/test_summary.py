@@ -103,5 +103,5 @@ def test_the_law_of_the_lemma_is_fitted_to_the_larger_half_of_d_and_says_so():
     )
     law = lemma_fit(sweep)
     assert law.exponent == pytest.approx(-0.5) and law.runs == 2
-    assert str(law) == "-0.500 ± 0.000 for d from 64 to 1,024"
+    assert str(law) == "−0.500 ± 0.000 for d from 64 to 1,024"
     assert lemma_fit(sweep.isel(dim=slice(1))) is None
