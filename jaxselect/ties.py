@@ -205,10 +205,23 @@ def _at_constant_odds(
     """
     rows = problem.rows
     eps = jnp.finfo(rows.dtype).eps
-    seen = _orthogonal(axes)(rows)[problem.corpus.tokens]
-    off = seen - jnp.take_along_axis(seen, slot[:, None, None], axis=1)
+    off = _from_slots(_orthogonal(axes)(rows), problem.corpus, slot)
     empty = RANK * max(rows.shape) * eps * jnp.linalg.norm(rows)
-    return problem.present & (jnp.linalg.norm(off, axis=2) <= empty)
+    return problem.present & (off <= empty)
+
+
+def _from_slots(
+    rows: Float[Array, "vocabulary axes"],
+    corpus: Corpus,
+    slots: Int[Array, " sequences"],
+) -> Float[Array, "sequences width"]:
+    """Compute ‖E_s − E_r‖ of every entry from that in a slot of its bag."""
+
+    def from_slot(tokens: Array, slot: Array) -> Float[Array, " width"]:
+        return jnp.linalg.norm(rows[tokens] - rows[tokens[slot]][None], axis=1)
+
+    numbers = corpus.tokens.shape[1] * rows.shape[1]
+    return map_blocks(from_slot, corpus.tokens, slots, numbers=numbers)
 
 
 def _alone(problem: Problem, selected: Bool[Array, "sequences width"]) -> Problem:
@@ -349,13 +362,7 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
     )
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    seen = inside @ ties.root
-
-    def from_slot(tokens: Array, slot: Array) -> Float[Array, " width"]:
-        return jnp.linalg.norm(seen[tokens] - seen[tokens[slot]][None], axis=1)
-
-    numbers = corpus.tokens.shape[1] * seen.shape[1]
-    far = map_blocks(from_slot, corpus.tokens, ties.slot, numbers=numbers)
+    far = _from_slots(inside @ ties.root, corpus, ties.slot)
     far = 2 * ties.rest.decrement * far
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
     eps = jnp.finfo(at_rest.dtype).eps

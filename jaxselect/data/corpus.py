@@ -100,6 +100,14 @@ class AbstractBags(ABC):
     def marks(self, slots: ByBag) -> Entries:
         """Mark the entry in the given slot of each bag, the inverse of `first`."""
 
+    def spread_of(self, rows: ByToken, share: Entries, weight: Entries) -> Any:
+        """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē the bag's mean by share."""
+        seen = self.gather(rows)
+        ahead = seen - self.spread(self.total(share[..., None] * seen))
+        ahead = self.arrays.sqrt(weight)[..., None] * ahead
+        flat = ahead.reshape(weight.size, ahead.shape[-1])
+        return flat.T @ flat
+
 
 class Corpus(AbstractBags, eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
@@ -220,6 +228,23 @@ class Corpus(AbstractBags, eqx.Module):
         """Whether a slot is the given one."""
         return jnp.arange(self.counts.shape[1])[None] == slots[:, None]
 
+    def spread_of(
+        self,
+        rows: Float[Array, "vocabulary dim"],
+        share: Float[Array, "sequences width"],
+        weight: Float[Array, "sequences width"],
+    ) -> Float[Array, "dim dim"]:
+        """Compute the same, some bags at a time."""
+
+        def of_some(tokens: Array, share: Array, weight: Array) -> Array:
+            seen = rows[tokens]
+            ahead = seen - jnp.sum(share[..., None] * seen, axis=1)[:, None]
+            flat = (jnp.sqrt(weight)[..., None] * ahead).reshape(-1, rows.shape[1])
+            return flat.T @ flat
+
+        numbers = 2 * self.tokens.shape[1] * rows.shape[1]
+        return sum_blocks(of_some, self.tokens, share, weight, numbers=numbers)
+
     def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
         """Mean Σ_X w_X x_X over the sequences."""
         return jnp.mean(each) if self.weights is None else self.weighted(each).sum()
@@ -258,6 +283,42 @@ def map_blocks(
     if size >= len(each[0]):
         return jax.vmap(function)(*each)
     return jax.lax.map(lambda one: function(*one), each, batch_size=size)
+
+
+def sum_blocks(
+    function: Callable[..., Array], *each: Shaped[Array, "..."], numbers: int
+) -> Array:
+    """Sum a function of some elements over blocks, where all would take much memory.
+
+    Args:
+        function: of some elements of each array; zero for elements that are zero.
+        each: arrays with equally many elements, along the first axis.
+        numbers: that the function holds for one element.
+
+    Returns:
+        The sum of its results.
+
+    Example:
+        >>> sum_blocks(jnp.sum, jnp.ones(5), numbers=2**23).item()
+        5.0
+    """
+    number, size = len(each[0]), max(1, _BLOCK // max(numbers, 1))
+    if size >= number:
+        return function(*each)
+    blocks = -(-number // size)
+
+    def cut(all_of: Array) -> Array:
+        lacking = jnp.zeros((blocks * size - number, *all_of.shape[1:]), all_of.dtype)
+        whole = jnp.concatenate([all_of, lacking])
+        return whole.reshape(blocks, size, *all_of.shape[1:])
+
+    cuts = tuple(map(cut, each))
+    none = jax.eval_shape(function, *(some[0] for some in cuts))
+    return jax.lax.scan(
+        lambda total, some: (total + function(*some), None),
+        jnp.zeros(none.shape, none.dtype),
+        cuts,
+    )[0]
 
 
 def padded_logits(

@@ -20,7 +20,8 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..checks import BadInput, finite, precise
 from ..compilation import full_precision
 from ..status import Status
-from .pairs import AbstractPairs, PairMask
+from .generation import generated_point, is_long
+from .pairs import AbstractPairs, PairList, PairMask
 from .qp import (
     ACTIVE,
     Answer,
@@ -238,8 +239,12 @@ def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar
     """Compute the nearest point of the hull, polish it, and scale it to p."""
     tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)
-    found, iterations = nearest_point(axes, pairs)
-    found = polish(axes, pairs, found)
+    if isinstance(pairs, PairList) and is_long(axes, pairs):
+        found, iterations, edges = generated_point(axes, pairs)
+    else:
+        edges = None
+        found, iterations = nearest_point(axes, pairs)
+        found = polish(axes, pairs, found)
     # The scalings that make p feasible and the value of the duals largest.
     least = pairs.least(found.nearest @ axes)
     separated = (least > 0) & ~found.vanishing
@@ -251,7 +256,7 @@ def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar
     size = jnp.max(jnp.abs(direction @ basis) @ jnp.abs(axes)) * scale
     near = ACTIVE * jnp.finfo(tokens.dtype).eps * jnp.maximum(1.0, size)
     duals = jnp.nan_to_num(found.duals / value)
-    return Candidate(direction, duals, near), iterations
+    return Candidate(direction, duals, near, edges), iterations
 
 
 @jax.custom_jvp

@@ -247,8 +247,6 @@ def change_of_curvature(
         off = array.ptp(attention.advantage, axis=-1)
     off = array.where(bags.filled, off, 0.0)
     spread = bags.total(share * off)
-    seen = bags.gather(embeddings)
-    ahead = seen - bags.spread(bags.total(share[..., None] * seen))
     slopes = array.where(narrow, 1 + ratio * spread, 1.0)
     widest = array.max(diameters * slopes, initial=0.0)
     radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
@@ -260,7 +258,6 @@ def change_of_curvature(
     bounded = array.isfinite(grown).all()
     grown = array.where(bounded, grown, 0.0)
     weight = bags.spread(grown) * share * (off + bags.spread(spread))
-    ahead = array.sqrt(weight)[..., None] * ahead
-    flat = ahead.reshape(weight.size, ahead.shape[-1])
     radius = array.where(widest > 0, radius, array.inf)
-    return flat.T @ flat, array.where(bounded, radius, 0.0)
+    form = bags.spread_of(embeddings, share, weight)
+    return form, array.where(bounded, radius, 0.0)

@@ -13,6 +13,7 @@ shape of `held` in both.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..data.components import subtract_group_means
-from ..data.corpus import Corpus, map_blocks
+from ..data.corpus import Corpus, map_blocks, sum_blocks
 from ..data.loss import Loss
 from ..model.attention import FunctionalMargin, OutputMargin, functional_margin
 from ..model.selection import competing_pairs
@@ -259,29 +260,47 @@ class PairList(AbstractPairs):
         none = jnp.zeros(self.vocabulary, duals.dtype)
         return none.at[self.winner].add(duals).at[self.loser].add(-duals)
 
-    def _differences(
-        self, rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, "edges dim"]:
-        return rows[self.winner] - rows[self.loser]
+    def among(self, edges: Int[Array, " few"]) -> "PairList":
+        """List some of the edges alone."""
+        return PairList(
+            held=self.held[edges],
+            winner=self.winner[edges],
+            loser=self.loser[edges],
+            edge=self.edge[:0],
+            vocabulary=self.vocabulary,
+        )
 
     def gram(
         self, rows: Float[Array, "vocabulary axes"], weights: Float[Array, " edges"]
     ) -> Float[Array, "axes axes"]:
         """A product of the differences."""
-        apart = self._differences(rows)
-        return (apart.T * weights[None]) @ apart
+
+        def of_some(winner: Array, loser: Array, weights: Array) -> Array:
+            apart = rows[winner] - rows[loser]
+            return (apart.T * weights[None]) @ apart
+
+        numbers = 2 * rows.shape[1]
+        return sum_blocks(of_some, self.winner, self.loser, weights, numbers=numbers)
 
     def lengths(self, rows: Float[Array, "vocabulary dim"]) -> Float[Array, " edges"]:
         """Lengths of differences, and their rounding."""
         eps = jnp.finfo(rows.dtype).eps
-        size = jnp.linalg.norm(self._differences(rows), axis=1)
+        size = self._by_edge(jnp.linalg.norm, rows)
         return (1 + (8 + rows.shape[1]) * eps) * size
 
     def exact_lengths(
         self, rows: Float[Array, "vocabulary dim"]
     ) -> Float[Array, " edges"]:
         """Lengths of differences."""
-        return jnp.where(self.held, _lengths(self._differences(rows)), 0.0)
+        return jnp.where(self.held, self._by_edge(_lengths, rows), 0.0)
+
+    def _by_edge(
+        self, function: Callable[[Array], Array], rows: Float[Array, "vocabulary dim"]
+    ) -> Float[Array, " edges"]:
+        """Compute a function of every difference."""
+        of_edge = lambda s, r: function(rows[s] - rows[r])  # noqa: E731
+        numbers = 2 * rows.shape[1]
+        return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
 
     def products(
         self,
@@ -289,7 +308,12 @@ class PairList(AbstractPairs):
         other: Float[Array, "vocabulary axes"],
     ) -> Float[Array, " edges"]:
         """Edge by edge."""
-        return jnp.sum(self._differences(rows) * self._differences(other), axis=1)
+
+        def of_edge(s: Array, r: Array) -> Array:
+            return jnp.sum((rows[s] - rows[r]) * (other[s] - other[r]))
+
+        numbers = 4 * rows.shape[1]
+        return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
 
     def terms(
         self, rows: Float[Array, "vocabulary dim"], duals: Float[Array, " edges"]

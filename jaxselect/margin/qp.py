@@ -24,7 +24,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .pairs import AbstractPairs
+from .pairs import AbstractPairs, PairList
 from .span import span
 
 # Thresholds are multiples and powers of the rounding eps. "Derived" says that a number
@@ -112,11 +112,13 @@ class Candidate(NamedTuple):
         direction: p, or zero for duals that refute the problem.
         duals: λ.
         near: how far from the margin a pair counts as active.
+        edges: of a list of pairs, all those with a dual; None if that may be any.
     """
 
     direction: Float[Array, " dim"]
     duals: Float[Array, "*pairs"]
     near: Float[Scalar, ""]
+    edges: Int[Array, " few"] | None = None
 
 
 class Answer(NamedTuple):
@@ -157,7 +159,7 @@ class Answer(NamedTuple):
 def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ, with twice the digits where rounding could change a decision."""
     tokens, pairs, blur = problem
-    direction, duals, _ = candidate
+    direction, duals, near, edges = candidate
     leads = pairs.leads(tokens @ direction)
     answer = _certificate(problem, candidate, leads, pairs.divergence(duals) @ tokens)
     # Scores cancel to leads, and the gap contains what rounding leaves of Dᵀλ through
@@ -168,7 +170,7 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     doubtful = pairs.held.any() & (~(error <= SOLVED * eps) | (blur > 0))
 
     def precise(state: tuple[Array, Answer]) -> tuple[Array, Answer]:
-        stored = Candidate(state[1].direction, state[1].duals, candidate.near)
+        stored = Candidate(state[1].direction, state[1].duals, near, edges)
         return jnp.zeros_like(doubtful), _precise(problem, stored)
 
     # A loop of one turn: in a batch it runs only if some element needs it, and in it p
@@ -179,9 +181,12 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
 
 def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
-    (tokens, pairs, blur), (direction, duals, _) = problem, candidate
+    (tokens, pairs, blur), (direction, duals, _, edges) = problem, candidate
     leads = precise_differences(pairs, tokens, direction)
-    point = combination(pairs, tokens, duals)
+    if isinstance(pairs, PairList) and edges is not None:
+        point = combination(pairs.among(edges), tokens, duals[edges])
+    else:
+        point = combination(pairs, tokens, duals)
     answer = _certificate(problem, candidate, leads, point)
     some, total = jnp.any(direction != 0), jnp.sum(duals)
     length = pairs.exact_lengths(tokens)
@@ -206,7 +211,7 @@ def _certificate(
     point: Float[Array, " dim"],
 ) -> Answer:
     """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
-    (direction, duals, near), pairs = candidate, problem.pairs.held
+    (direction, duals, near, _), pairs = candidate, problem.pairs.held
     least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
     some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
     value = 2 * jnp.sum(duals) - point @ point
@@ -433,7 +438,7 @@ def _exact(
         return point, duals + jnp.where(strong, pairs.leads(change @ axes), 0.0)
 
     point, duals = lax.fori_loop(0, 3, refine, (point, duals))
-    missed = pairs.held & ~vanishing & _misses(axes, pairs, point)
+    missed = pairs.held & ~vanishing & misses(axes, pairs, point)
     exchanged = jnp.where(strong, duals > 0, missed)
 
     duals = _convex(strong, duals)
@@ -466,7 +471,7 @@ def _convex(
     return duals / jnp.maximum(duals.sum(), jnp.finfo(duals.dtype).tiny)
 
 
-def _misses(
+def misses(
     axes: Float[Array, "rank vocabulary"],
     pairs: AbstractPairs,
     point: Float[Array, " rank"],
@@ -719,7 +724,7 @@ def _solve_on_strong(
         return point, duals + jnp.where(strong, lead, 0.0)
 
     point, duals = lax.fori_loop(0, 2, refine, (point, duals))
-    exchanged = jnp.where(strong, duals > 0, pairs.held & _misses(axes, pairs, point))
+    exchanged = jnp.where(strong, duals > 0, pairs.held & misses(axes, pairs, point))
 
     weights = _convex(strong, duals)
     nearest = point / jnp.maximum(point @ point, tiny)

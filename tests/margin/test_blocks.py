@@ -1,0 +1,72 @@
+"""Bags and pairs in blocks: the same numbers as all at once, in less memory."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxselect import cross_attention
+from jaxselect.compilation import fast_compile_options
+from jaxselect.data import corpus as corpus_module
+from jaxselect.margin import pairs
+from jaxselect.margin.certificate import predict_end
+from jaxselect.margin.minimum import change_of_curvature
+from jaxselect.ties import find_ties
+from tests.tolerances import assert_close
+
+BAGS, WIDTH, DIM, WORDS = 301, 30, 40, 60
+
+
+def shared(bags=BAGS):
+    """Bags that share a few words."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(bags, WIDTH, DIM))
+    problem = cross_attention(features, features[..., 0], random.choice([-1, 1], bags))
+    tokens = np.array([random.permutation(WORDS)[:WIDTH] for _ in range(bags)])
+    corpus = dataclasses.replace(
+        problem.corpus, tokens=jnp.asarray(tokens), vocabulary=WORDS
+    )
+    rows = problem.rows[:WORDS]
+    return dataclasses.replace(problem, rows=rows, corpus=corpus)
+
+
+@pytest.mark.parametrize("block", [1, 7 * WIDTH * DIM])
+def test_blocks_add_up_to_all_bags(block, monkeypatch):
+    problem = shared(23)
+    corpus, rows = problem.corpus, problem.rows
+    chosen = jnp.arange(WIDTH)[None] == jnp.arange(23)[:, None] % WIDTH
+    listed = pairs._listed(chosen, corpus, 23 * WIDTH)
+    weights = jnp.asarray(np.random.default_rng(1).uniform(size=listed.held.shape))
+
+    def numbers():
+        point = jnp.ones(DIM)
+        logits, apart = problem.logits(rows @ point), jnp.arange(1.0, 24.0)
+        here = rows, logits, problem.values, corpus, point, apart
+        measured = listed.lengths(rows), listed.exact_lengths(rows)
+        products = listed.products(rows, 2 * rows)
+        return (
+            change_of_curvature(*here),
+            listed.gram(rows, weights),
+            measured,
+            products,
+        )
+
+    wanted = jax.jit(lambda: numbers())()
+    monkeypatch.setattr(corpus_module, "_BLOCK", block)
+    found = jax.jit(lambda: numbers())()
+    jax.tree.map(assert_close, found, wanted)
+
+
+def test_no_array_has_an_axis_for_entries_and_one_for_dimensions(monkeypatch):
+    """Ties and the end of bags that hold n w entries of few words."""
+    monkeypatch.setattr(corpus_module, "_BLOCK", 2**14)
+    problem = shared()
+    point, time = problem.start, jnp.asarray(30.0)
+    end = lambda problem: predict_end(problem, point, time)  # noqa: E731
+    for function in (lambda problem: find_ties(problem, time), end):
+        compiled = jax.jit(function).lower(problem)
+        compiled = compiled.compile(compiler_options=fast_compile_options())
+        used = compiled.memory_analysis().temp_size_in_bytes
+        assert used < BAGS * WIDTH * DIM * problem.rows.dtype.itemsize
