@@ -61,7 +61,7 @@ from .report import (
     table,
 )
 from .status import Status
-from .ties import Contracted, Ties, contract, find_ties, no_ties
+from .ties import Contracted, Ties, contract, find_ties, missed_by, no_ties
 
 if TYPE_CHECKING:
     import xarray
@@ -440,6 +440,8 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         logits = after.logits(after.scores(after.start))
         _, push = few.held.excess(logits, after.values, after.corpus)
         rests = ties.proved & (push <= 0)
+        force = few.held.allowed * jnp.exp(push)
+        missed = missed_by(ties, after, force, now)
         time = jnp.log(_SETTLING / ties.rest.stiffness)
         later = time + math.log(2)
         settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
@@ -448,7 +450,7 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         begin = jnp.where(settles, time, now)
         until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
         moving = whole._replace(begin=begin, until=until)
-        resting = _from(point, few, ties)
+        resting = _from(point, few, dataclasses.replace(ties, missed=missed))
         return jax.tree.map(partial(jnp.where, rests), resting, moving)
 
     return jax.lax.cond(point.next >= Next.CONTRACTED, without, lambda: whole)

@@ -339,6 +339,11 @@ def certificate_of(
     nothing = nothing_to_select(problem) & ~tied
     selected = jnp.where(nothing, corpus.present, end.selected)
     end = dataclasses.replace(end, selected=selected)
+    if ties is not None:
+        change = jnp.where(end.late.history_dim > 0, ties.missed, 0.0)
+        change = end.late.history_change + change
+        late = dataclasses.replace(end.late, history_change=change)
+        end = dataclasses.replace(end, late=late)
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)

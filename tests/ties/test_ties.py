@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.flow.integration import FlowStatus
-from jaxselect.margin.certificate import TOLERANCE, TrialStatus
+from jaxselect.margin.certificate import TOLERANCE, Reason, TrialStatus
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
 from jaxselect.model.attention import (
@@ -635,6 +635,36 @@ def test_ties_that_are_pushed_or_far_from_rest_are_not_certified(name):
     found = end_of(start, bags, norm)
     assert found.status.item() == TrialStatus.TIES_UNPROVED
 
+
+def test_a_constant_is_not_certified_from_a_path_that_contraction_changed():
+    """Of forces that cancel between bags the response of ties is all that is left.
+
+    Token 1 parts late from tokens 0 and 5, which two bags of both labels share. Without
+    that response its score falls by five where it fell by one in a unit of log t.
+    """
+    found = end_of(
+        Parameters(*PARTING), from_sequences(SHARED, [-1, 1, 1, -1], vocabulary=6), 1e4
+    )
+    late = found.ending.late
+    assert late.history_dim == 1 and found.reason == Reason.HISTORY
+    assert found.status == TrialStatus.TIES_UNPROVED and late.history_change > 1
+
+
+SHARED = [[0, 0, 1, 5], [0, 0, 1, 5], [3, 5], [2, 4, 4, 5]]
+PARTING = [
+    jnp.array(
+        [
+            [1.0, -0.3, -0.3, 0.1, 2.2, 0.8, -0.8, 0.2, 1.1, -1.1],
+            [1.1, -0.4, -1.2, 0.5, -1.4, 0.8, 0.1, 0.0, -0.8, 0.7],
+            [0.5, 0.1, 0.1, 1.7, -0.8, -0.1, 0.5, -0.2, -0.6, 0.0],
+            [-0.7, 2.5, 0.3, -1.9, -0.2, 1.0, -0.9, 2.4, 0.0, 0.7],
+            [0.8, -0.4, -1.8, -0.5, 0.5, -0.5, 0.5, 1.0, 1.0, 0.1],
+            [-1.1, 0.4, -0.5, -1.0, -2.3, 0.2, 1.2, 0.6, -0.6, -1.3],
+        ]
+    ),
+    jnp.array([-0.2, 0.2, 0.4, -0.1, 0.0, 0.3, 0.1, -0.3, -0.2, -0.1]),
+    jnp.array([6.0, 0.4, -3.5, 1.8, 2.1, 3.6, -3.7, 2.2, -0.3, 4.7]),
+]
 
 SHORT, LONG = 5e-6, 2e5
 PUSHED = {
