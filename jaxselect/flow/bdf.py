@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from .control import Checkpoints, ScoreControl
-from .integration import End, Events, Integration, time_of_event
+from .integration import End, Events, Integration, record, time_of_event
 
 # Numerical differentiation formulas up to this order, of L. F. Shampine and M. W.
 # Reichelt, "The MATLAB ODE Suite", SIAM Journal on Scientific Computing 18 (1997).
@@ -474,8 +474,6 @@ def integrate_bdf(
         },
         controller_state=ScoreControl(None, loop.checkpoints, state.seen),
     )
-    known = (begin <= times) & (times <= log_time) & (times == lax.cummax(times))
-    path = jnp.where(known[:, None], loop.path, jnp.inf)
-    reached = jnp.where(known, times, jnp.inf)
+    reached, path = record(loop.path, times, begin, log_time)
     end = end._replace(log_time=log_time)
     return Integration(log_time, solution, end, reached, path, outcome)

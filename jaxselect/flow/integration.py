@@ -186,7 +186,8 @@ def integrate(
         if end.passed:
             arrived = until, state, last.slope
             log_time, state = _at_event(problem, events, end, arrived)
-    path_times, path = record(solution.solver_state, times, begin, log_time)
+    recorded = solution.solver_state[1]
+    path_times, path = record(recorded, times, begin, log_time)
     return Integration(log_time, state, end, path_times, path, solution)
 
 
@@ -329,8 +330,8 @@ class Recorder(dfx.AbstractAdaptiveSolver):
 
     Its state holds that of the wrapped solver, the record, the interpolant of the last
     step, without derivatives, and a shift of time, zero but for its derivative: y is
-    the solution at t plus the shift. Integrate with `SaveAt(solver_state=True)`, then
-    read the record with `record`.
+    the solution at t plus the shift. Integrate with `SaveAt(solver_state=True)`;
+    `record` drops what is outside the flow.
 
     Attributes:
         solver: takes the steps; its interpolant is a `DenseOutput`.
@@ -409,12 +410,12 @@ def _slope(step: DenseOutput) -> Float[Array, " dim"]:
 
 
 def record(
-    solver_state: _Record,
+    path: Float[Array, "times dim"],
     times: Float[Array, " times"],
     begin: Float[Scalar, ""] | float,
     end: Float[Scalar, ""],
 ) -> tuple[Float[Array, " times"], Float[Array, "times dim"]]:
-    """Read times and solutions of a `Recorder`; ∞ outside the flow."""
+    """Keep times and solutions between the ends of a flow; ∞ elsewhere."""
     known = (begin <= times) & (times <= end) & (times == lax.cummax(times))
-    path = jnp.where(known[:, None], solver_state[1], jnp.inf)
+    path = jnp.where(known[:, None], path, jnp.inf)
     return jnp.where(known, times, jnp.inf), path

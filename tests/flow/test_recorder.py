@@ -29,7 +29,7 @@ def path(times, adjoint=None):
         stepsize_controller=dfx.PIDController(RTOL, RTOL),
         adjoint=adjoint or dfx.RecursiveCheckpointAdjoint(),
     )
-    return record(solution.solver_state, times, BEGIN, solution.ts[0])
+    return record(solution.solver_state[1], times, BEGIN, solution.ts[0])
 
 
 def closed_form(times):
