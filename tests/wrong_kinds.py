@@ -132,7 +132,7 @@ CALLS = {
         {
             "problem": RECORD,
             "trained": [None, *POINT],
-            "log_time": [*NUMBER, None, float("inf")],
+            "log_time": [*NUMBER, float("inf")],
             "earlier": POINT,
         },
     ),
