@@ -16,9 +16,7 @@ from experiments.beyond import joint
 from experiments.beyond.problem import Problem
 from jaxselect.checks import BadInput
 from jaxselect.flow.cls import FlowStatus
-from jaxselect.model.selection import importance
 from jaxselect.sweep.store import prepare
-from tests.tolerances import assert_close
 
 SIZES = Problem(64, 4, 4, 4)
 ASK = dataclasses.replace(
@@ -105,23 +103,6 @@ def test_values_keep_the_logarithm_of_frequency(lanes):
     np.testing.assert_allclose(row["frequency"][:4], shares)
     lead = row["values"][-1, :4] - row["values"][-1, 0]
     np.testing.assert_allclose(lead, np.log(shares / shares[0]), atol=0.01)
-
-
-def test_bags_of_unequal_classes():
-    """Important tokens first, no token twice, α of irrelevant ones zero."""
-    cell = dataclasses.asdict(ASK.cell(3, 1e4, positive=1, negative=4, step_size=0.0))
-    _, bags = joint.instance(cell, SIZES)
-    tokens = np.asarray(bags.tokens)
-    assert set(tokens[:32, 0]) == {0} and set(tokens[32:, 0]) == {1, 2, 3, 4}
-    assert (np.bincount(tokens[32:, 0])[1:] == 8).all()
-    assert set(tokens[:, 1:].ravel()) == {5, 6, 7, 8}
-    assert (tokens[:32, 1:] == tokens[32:, 1:]).all()
-    assert all(len(set(bag)) == 4 for bag in tokens) and (bags.counts == 1).all()
-    assert_close(importance(bags)[5:], np.zeros(7))
-    assert_close(importance(bags)[:5], np.array([4, -1, -1, -1, -1]) / 32)
-    # η₀ of γ = 1: the mean value of important tokens, p_0 aside.
-    size = ASK.cell(3, 1e4, positive=1, negative=4).step_size
-    assert size * np.abs(importance(bags)[1]) / 2 == pytest.approx(5 / 8)
 
 
 def test_a_bag_that_would_hold_a_token_twice_is_refused():

@@ -3,16 +3,12 @@
 import dataclasses
 import functools
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from experiments.common.results import Finished
 from experiments.networks import data as network_data
-from experiments.networks import protocol
 from experiments.paper import _network, classes, key_query
-from experiments.paper._tables import published, tables_of
 from experiments.text import data as review_data
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
@@ -71,27 +67,3 @@ def test_classes_are_read_from_the_data_and_one_may_be_left_out(tmp_path, monkey
         take(classes=5, drop=None)
     with pytest.raises(BadInput, match="--drop 1 leaves -1 alone"):
         network_data.invented(2, "1", seed=0)
-
-
-def around(name, further=0):
-    """Two words on each published mean, on both sides of the centre of its bin."""
-    columns = {}
-    for part, (centres, means) in published(name).items():
-        aside = 0.2 * np.diff(centres).min()
-        across = np.concatenate([centres - aside, centres + aside])
-        columns[f"x {part}" if name == "stars" else "x values"] = across
-        columns[part] = np.tile(np.roll(means, further), 2)
-    return columns
-
-
-@pytest.mark.parametrize("name", protocol.SPACES)
-def test_words_in_other_bins_are_noticed_by_a_search(name):
-    """Words on the published means, then words that lie one bin further."""
-
-    def criterion(columns, bins):
-        tables = tables_of(Finished({}, {"published": True}, columns, {}), name)
-        return protocol.scored(tables, name, bins)[f"criterion, {bins}"]
-
-    for bins in protocol.BINS:
-        assert criterion(around(name), bins) == pytest.approx(0)
-        assert criterion(around(name, 1), bins) > 0.02

@@ -75,19 +75,6 @@ def test_bisection_finds_every_edge_from_either_side():
         assert row["low"] <= row["ratio"] <= row["high"]
 
 
-def test_an_edge_outside_its_bracket_is_said_to_be_at_an_end():
-    edges = np.array([[1.0, 10.0, 2000.0, np.nan, np.nan]])
-    guessed = Prediction(edges=edges, middle=np.full(2, np.nan), critical=1e4)
-    one = Case("any", CASE.shape, CASE.dims[:1])
-    asked = brackets(one, guessed, np.arange(2))
-    ended = phases.bisect(asked, 3, lambda seed, dim, step: diagram(dim, step))
-    rows = {row["edge"]: row for row in phases.compare(one, asked, ended)}
-    assert set(rows) == {"selection", "breaking_lower", "breaking_upper"}
-    assert rows["breaking_lower"]["at_an_end"] == 1
-    assert rows["breaking_upper"]["at_an_end"] == 1
-    assert rows["selection"]["at_an_end"] == 0
-
-
 def test_rounds_are_read_back_as_they_were(tmp_path):
     prepare(tmp_path, {"axes": {}})
     made = diagram(np.array([1e4, 1e5]), np.array([30.0, 100.0]))

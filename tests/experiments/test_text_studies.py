@@ -7,7 +7,6 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -114,40 +113,6 @@ def test_training_everything_on_reviews_leaves_its_marks(
         assert losses == sorted(losses, reverse=True) and losses[-1] < 0.1
         late = -np.log(losses[-1])
         assert rows[-1]["law"] == pytest.approx(1 / (late * np.log(late)))
-
-
-def test_a_look_at_a_model_in_closed_form():
-    """Two reviews; word 0 has score log 3 over word 1, and is negative, word 2 alone.
-
-    q = 3/4 and 1: ¼ and 0 are off the first words 0 and 2, of values −1 and 2.
-    """
-    rows = [[np.log(3.0), -1.0], [0.0, 0.5], [0.0, 2.0], [9.0, 9.0]]
-    rows, axes = jnp.array(rows), jnp.eye(2)
-    model = parameters.Parameters(rows, axes[0], axes[1])
-    bags = sparse.from_corpus(
-        corpus.from_sequences([[0, 1], [2, 2]], [-1, 1], vocabulary=4)
-    )
-    row = text_joint.look(model, bags, bags, np.array([-1.0, -1.0, 1.0, 0.0]))
-    margins = np.array([0.75 - 0.125, 2.0])
-    assert row["loss"] == pytest.approx(np.log1p(np.exp(-margins)).mean())
-    assert row["rest"] == pytest.approx(0.125)
-    assert row["shortfall"] == pytest.approx((1 - 0.625) / 2)
-    assert row["first_words"] == 2 and row["held_out"] == 1 and row["largest"] == 9
-    # Ranks 1.5, 1.5, 4, 3 against 1, 2, 3, 4; of too few words nothing is said.
-    assert row["tendency"] == pytest.approx(3.5 / np.sqrt(4.5 * 5.0))
-    assert np.isnan(row["tendency_first"]) and np.isnan(row["law"])
-
-
-def test_how_much_of_the_values_the_posterior_difference_explains():
-    rng = np.random.default_rng(0)
-    posterior = np.repeat([-0.55, 0.15, 0.95], 400)
-    noise = rng.normal(size=1200)
-    assert text_joint.explained(posterior, 3 * posterior) == pytest.approx(1.0)
-    # Two degrees of freedom of 1,199.
-    assert text_joint.explained(posterior, noise) < 0.01
-    both = posterior * np.sqrt(1 / posterior.var()) + noise
-    assert text_joint.explained(posterior, both) == pytest.approx(0.5, abs=0.05)
-    assert text_joint.tendency(posterior, -(posterior**3)) == pytest.approx(-1.0)
 
 
 def test_the_best_step_does_not_know_the_test_labels(single_precision):

@@ -8,7 +8,6 @@ from experiments.common.claims import (
     Claim,
     Measured,
     Verdict,
-    of_interval,
 )
 from experiments.common.results import Finished
 from experiments.report.folders import ResultFolder
@@ -56,23 +55,6 @@ def statuses(shape=(4, 3, 10), **where):
     for name, place in where.items():
         found[place] = -1 if name == "MISSING" else TrialStatus[name]
     return found
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (-0.509, -0.491, REPRODUCED),
-        (-0.511, -0.501, NOT_RUN),
-        (-0.501, -0.489, NOT_RUN),
-        (-0.499, -0.4, NOT_RUN),
-        (-0.489, -0.48, NOT_REPRODUCED),
-        (-0.53, -0.511, NOT_REPRODUCED),
-        (NAN, NAN, NOT_RUN),
-        (NAN, -0.5, NOT_RUN),
-    ],
-)
-def test_both_ends_of_the_interval_of_lemma_4_1_count(low, high, verdict):
-    assert of_interval(low, high, -0.5, sweep_claims.EXPONENT) is verdict
 
 
 def test_growth_without_bound_is_certified_for_all_runs_or_not_at_all():
