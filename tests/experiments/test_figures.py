@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.beyond import selection
+from experiments.beyond import step_size
 from experiments.common import edges, results
 from experiments.common.palette import EDGES, STATUS
 from experiments.common.style import draw_in_style, subplots
@@ -72,15 +72,15 @@ def test_a_map_has_its_edges_where_there_are_any(sweep, monkeypatch):
 
 
 def test_the_folder_of_a_study_is_drawn_by_the_study_it_names(tmp_path, monkeypatch):
-    results.write(tmp_path, settings=selection.PRESETS["smoke"], results={"a": 1})
+    results.write(tmp_path, settings=step_size.PRESETS["smoke"], results={"a": 1})
     seen = []
     monkeypatch.setattr(
-        selection.main,
+        step_size.main,
         "draw",
         lambda found: seen.append(found) or subplots(figsize=(4, 3))[0],
     )
     assert draw_folder([str(tmp_path)]) == 0
-    assert seen[0].results == {"a": 1} and (tmp_path / "selection.png").exists()
+    assert seen[0].results == {"a": 1} and (tmp_path / "step_size.png").exists()
     assert draw_folder([str(tmp_path), "--only", "lemma"]) == 2
 
 
