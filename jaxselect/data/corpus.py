@@ -4,11 +4,10 @@ The model has no positional encoding, so a sequence X enters only through the co
 C_X[s] of each token s (mathematics, section 1). Bags are padded to one width; padding
 has count zero.
 
-Attention, risk and gradient are written in terms of the maps of `AbstractBags` between
+Attention, risk and gradient are written in terms of the maps of a `Corpus` between
 tokens, bags and *entries* (the slots of bags).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -31,85 +30,13 @@ from ..checks import (
 )
 from .loss import LOGISTIC, Loss
 
-# Array of JAX or of NumPy with a row per token: (vocabulary, *classes).
-ByToken: TypeAlias = Any
-# Likewise with a row per sequence: (sequences, *classes).
+# Array with a row per sequence: (sequences, *classes).
 ByBag: TypeAlias = Any
 # Likewise with an element per entry of the bags, in the layout of a corpus.
 Entries: TypeAlias = Any
 
 
-class AbstractBags(ABC):
-    """Labelled bags X with weights w_X of a risk L = Σ_X w_X ℓ(m_X).
-
-    Attributes:
-        labels: y of every bag.
-        loss: ℓ as a function of the margin.
-    """
-
-    labels: Any
-    loss: Loss
-
-    @property
-    @abstractmethod
-    def arrays(self) -> Any:
-        """Return the array module, `jax.numpy` or `numpy`."""
-
-    @property
-    @abstractmethod
-    def filled(self) -> Any:
-        """Whether an entry is a token, not padding."""
-
-    @abstractmethod
-    def log_weights(self, dtype: Any) -> Any:
-        """Return log w_X, a single number if all are equal."""
-
-    @abstractmethod
-    def logits(self, scores: ByToken) -> Entries:
-        """Compute the logit a_s + log C_X[s] of every entry, −∞ on padding."""
-
-    @abstractmethod
-    def gather(self, by_token: ByToken) -> Entries:
-        """Tokens → entries."""
-
-    @abstractmethod
-    def spread(self, by_bag: ByBag) -> Entries:
-        """Bags → entries."""
-
-    @abstractmethod
-    def total(self, entries: Entries) -> ByBag:
-        """Sum over every bag."""
-
-    @abstractmethod
-    def largest(self, entries: Entries) -> ByBag:
-        """Maximum over every bag, constant in derivatives."""
-
-    @abstractmethod
-    def scatter(self, entries: Entries) -> ByToken:
-        """Sum over every token."""
-
-    @abstractmethod
-    def first(self, marks: Entries) -> ByBag:
-        """Slot of the first marked entry of every bag."""
-
-    @abstractmethod
-    def at(self, entries: Entries, slots: ByBag) -> ByBag:
-        """The entry in one slot of every bag."""
-
-    @abstractmethod
-    def marks(self, slots: ByBag) -> Entries:
-        """Mark the entry in the given slot of each bag, the inverse of `first`."""
-
-    def spread_of(self, rows: ByToken, share: Entries, weight: Entries) -> Any:
-        """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē the bag's mean by share."""
-        seen = self.gather(rows)
-        ahead = seen - self.spread(self.total(share[..., None] * seen))
-        ahead = self.arrays.sqrt(weight)[..., None] * ahead
-        flat = ahead.reshape(weight.size, ahead.shape[-1])
-        return flat.T @ flat
-
-
-class Corpus(AbstractBags, eqx.Module):
+class Corpus(eqx.Module):
     """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
     The loss and the weights are stored here because every function that reads the
@@ -138,11 +65,6 @@ class Corpus(AbstractBags, eqx.Module):
     weights: Float[Array, " sequences"] | None = None
     loss: Loss = eqx.field(static=True, default=LOGISTIC)
     classes: int | None = eqx.field(static=True, default=None)
-
-    @property
-    def arrays(self) -> Any:
-        """Arrays of JAX."""
-        return jnp
 
     @property
     def filled(self) -> Bool[Array, "sequences width"]:
@@ -234,7 +156,10 @@ class Corpus(AbstractBags, eqx.Module):
         share: Float[Array, "sequences width"],
         weight: Float[Array, "sequences width"],
     ) -> Float[Array, "dim dim"]:
-        """Compute the same, some bags at a time."""
+        """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē the bag's mean by share.
+
+        Some bags at a time.
+        """
 
         def of_some(tokens: Array, share: Array, weight: Array) -> Array:
             seen = rows[tokens]

@@ -7,15 +7,15 @@ A computed gradient is never exactly zero. Let H > 0 be the Hessian at a point, 
     Λ ν < ½  and  2ν ≤ R
 
 prove a strict minimum within 2ν of the point in the norm of H (mathematics, sections 3e
-and 7b). Curvatures of tokens may differ by a factor of 10⁹, hence the norm of H. Arrays
-are of JAX or of NumPy.
+and 7b). Curvatures of tokens may differ by a factor of 10⁹, hence the norm of H.
 """
 
 from typing import Any, NamedTuple, TypeAlias
 
+import jax.numpy as jnp
 from jaxtyping import Float
 
-from ..data.corpus import AbstractBags, ByBag, Entries
+from ..data.corpus import ByBag, Corpus, Entries
 from ..model.attention import (
     OutputMargin,
     attend_bags,
@@ -86,12 +86,11 @@ def inverse_root(
         >>> round(float(least), 9), np.diag(root).round(9).tolist()
         (4.0, [0.5, 0.333333333])
     """
-    xp = hessian.__array_namespace__()
-    spectrum, vectors = xp.linalg.eigh(hessian)
-    eps = xp.finfo(spectrum.dtype).eps
-    blur = 16 * len(spectrum) * eps * xp.max(xp.abs(spectrum), initial=0.0)
-    least = xp.min(spectrum, initial=xp.inf) - blur
-    return least, vectors / xp.sqrt(xp.where(least > 0, spectrum - blur, 1.0))[None]
+    spectrum, vectors = jnp.linalg.eigh(hessian)
+    eps = jnp.finfo(spectrum.dtype).eps
+    blur = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum), initial=0.0)
+    least = jnp.min(spectrum, initial=jnp.inf) - blur
+    return least, vectors / jnp.sqrt(jnp.where(least > 0, spectrum - blur, 1.0))[None]
 
 
 def rest_at(
@@ -125,18 +124,17 @@ def rest_at(
     """
     least, half = root
     form, ball = change
-    xp = form.__array_namespace__()
-    tiny = xp.finfo(form.dtype).tiny
-    most = xp.max(xp.linalg.eigvalsh(half.T @ form @ half), initial=tiny)
-    soft = xp.sqrt(xp.where(least > 0, least, 1.0))
-    basin = xp.minimum(ball, 1 / most) / 2 - 4 * decrement / soft
+    tiny = jnp.finfo(form.dtype).tiny
+    most = jnp.max(jnp.linalg.eigvalsh(half.T @ form @ half), initial=tiny)
+    soft = jnp.sqrt(jnp.where(least > 0, least, 1.0))
+    basin = jnp.minimum(ball, 1 / most) / 2 - 4 * decrement / soft
     return Minimum(
         point=point,
         decrement=decrement,
         stiffness=least,
         lipschitz=most / soft,
         reach=ball * soft,
-        basin=xp.where(least > 0, xp.maximum(basin, 0.0), 0.0),
+        basin=jnp.where(least > 0, jnp.maximum(basin, 0.0), 0.0),
     )
 
 
@@ -144,7 +142,7 @@ def newton_decrement(
     embeddings: Float[Any, "vocabulary axes"],
     logits: Entries,
     values: Entries,
-    bags: AbstractBags,
+    bags: Corpus,
     point: Float[Any, " axes"],
     root: Float[Any, "axes axes"],
 ) -> Number:
@@ -175,24 +173,24 @@ def newton_decrement(
         >>> round(float(newton_decrement(*both, bags, jnp.zeros(2), jnp.eye(2))), 4)
         0.1335
     """
-    array, scores = bags.arrays, embeddings @ point
+    scores = embeddings @ point
     forces, sizes = map(bags.scatter, sized_forces(logits, values, bags))
     total = sizes.sum()
-    middle = sizes @ embeddings / array.where(total > 0, total, 1.0)
+    middle = sizes @ embeddings / jnp.where(total > 0, total, 1.0)
     seen = (embeddings - middle[None]) @ root
     # A rounding of a score is one of its weight, relative.
-    largest = array.max(array.where(bags.filled, array.abs(logits), 0.0), initial=0.0)
-    largest = array.maximum(largest, array.max(array.abs(scores), initial=0.0))
+    largest = jnp.max(jnp.where(bags.filled, jnp.abs(logits), 0.0), initial=0.0)
+    largest = jnp.maximum(largest, jnp.max(jnp.abs(scores), initial=0.0))
     roundings = ROUNDINGS + largest
-    error = roundings * array.finfo(scores.dtype).eps * sizes
-    return array.linalg.norm(forces @ seen) + error @ array.linalg.norm(seen, axis=1)
+    error = roundings * jnp.finfo(scores.dtype).eps * sizes
+    return jnp.linalg.norm(forces @ seen) + error @ jnp.linalg.norm(seen, axis=1)
 
 
 def change_of_curvature(
     embeddings: Float[Any, "vocabulary axes"],
     logits: Entries,
     values: Entries,
-    bags: AbstractBags,
+    bags: Corpus,
     point: Float[Any, " axes"],
     diameters: ByBag,
     narrow: Any = False,
@@ -234,30 +232,30 @@ def change_of_curvature(
         >>> round(ball.item(), 4)
         0.0884
     """
-    array, loss, dtype = bags.arrays, bags.loss, embeddings.dtype
+    loss, dtype = bags.loss, embeddings.dtype
     attention = attend_bags(logits, values, bags)
-    share = array.exp(attention.log_weights)
+    share = jnp.exp(attention.log_weights)
     margin = functional_margin(bags.labels, attention.output, bags.loss)
-    off = array.abs(attention.advantage)
+    off = jnp.abs(attention.advantage)
     # A loss with a domain is narrow where no margin moves by more than half of it.
     ratio = loss.ratio_above(margin.value / 2)
     if isinstance(margin, OutputMargin):
         off, ratio = off.max(axis=-1), margin.largest_ratio(loss)
     elif values.ndim > logits.ndim:
-        off = array.ptp(attention.advantage, axis=-1)
-    off = array.where(bags.filled, off, 0.0)
+        off = jnp.ptp(attention.advantage, axis=-1)
+    off = jnp.where(bags.filled, off, 0.0)
     spread = bags.total(share * off)
-    slopes = array.where(narrow, 1 + ratio * spread, 1.0)
-    widest = array.max(diameters * slopes, initial=0.0)
-    radius = 1 / (8 * array.where(widest > 0, widest, 1.0))
-    moved = spread * array.expm1(diameters * radius)
+    slopes = jnp.where(narrow, 1 + ratio * spread, 1.0)
+    widest = jnp.max(diameters * slopes, initial=0.0)
+    radius = 1 / (8 * jnp.where(widest > 0, widest, 1.0))
+    moved = spread * jnp.expm1(diameters * radius)
     near = margin.bounds_near(loss, moved)
     grown = diameters * near.third_of_risk(spread)
-    grown = grown * array.exp(bags.log_weights(dtype))
+    grown = grown * jnp.exp(bags.log_weights(dtype))
     # Derivatives without a bound on the ball prove nothing.
-    bounded = array.isfinite(grown).all()
-    grown = array.where(bounded, grown, 0.0)
+    bounded = jnp.isfinite(grown).all()
+    grown = jnp.where(bounded, grown, 0.0)
     weight = bags.spread(grown) * share * (off + bags.spread(spread))
-    radius = array.where(widest > 0, radius, array.inf)
+    radius = jnp.where(widest > 0, radius, jnp.inf)
     form = bags.spread_of(embeddings, share, weight)
-    return form, array.where(bounded, radius, 0.0)
+    return form, jnp.where(bounded, radius, 0.0)

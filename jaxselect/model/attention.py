@@ -6,7 +6,7 @@ gradient in E has rank two. Derivatives are written in closed form because the f
 multiplies them by e^τ, at log-times τ where the derivatives alone underflow.
 
 The loss depends on one margin m per sequence: y f, its analogue for K classes, or minus
-the loss itself. Bags may have any layout (`AbstractBags`).
+the loss itself.
 """
 
 from functools import partial
@@ -18,7 +18,6 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from ..compilation import full_precision
 from ..data.corpus import (
-    AbstractBags,
     ByBag,
     Corpus,
     Entries,
@@ -44,7 +43,7 @@ class Attention(NamedTuple):
     top: Int[Array, "*batch"]
 
 
-def attend_bags(logits: Entries, values: Entries, bags: AbstractBags) -> Attention:
+def attend_bags(logits: Entries, values: Entries, bags: Corpus) -> Attention:
     """Attend over every bag, entry by entry: q ∝ e^{logit}, f = Σ q b.
 
     Late in training one token s* has nearly all the weight, and b_{s*} − f is far below
@@ -54,7 +53,7 @@ def attend_bags(logits: Entries, values: Entries, bags: AbstractBags) -> Attenti
     shifted, share = _exponentials(logits, bags)
     top = bags.first(shifted == 0)
     total = bags.total(share)
-    log_weights = shifted - bags.spread(bags.arrays.log(total))
+    log_weights = shifted - bags.spread(jnp.log(total))
     best = bags.at(values, top)
     ahead = values - bags.spread(best)
     heads = [1] * (values.ndim - logits.ndim)
@@ -114,7 +113,7 @@ def attend_corpus(
     return attend_bags(corpus.logits(scores), corpus.gather(values), corpus)
 
 
-def attention_shares(logits: Entries, bags: AbstractBags) -> Entries:
+def attention_shares(logits: Entries, bags: Corpus) -> Entries:
     """Compute softmax weights q ∝ e^{logit} of every entry."""
     _, share = _exponentials(logits, bags)
     return share / bags.spread(bags.total(share))
@@ -133,10 +132,10 @@ def attention_weights(
     return jax.nn.softmax(padded_logits(scores, counts))
 
 
-def _exponentials(logits: Entries, bags: AbstractBags) -> tuple[Entries, Entries]:
+def _exponentials(logits: Entries, bags: Corpus) -> tuple[Entries, Entries]:
     """Compute the logits minus the largest of their bag, and their exponentials."""
     shifted = logits - bags.spread(bags.largest(logits))
-    return shifted, bags.arrays.exp(shifted)
+    return shifted, jnp.exp(shifted)
 
 
 class FunctionalMargin(NamedTuple):
@@ -337,18 +336,18 @@ def functional_margin(
     return FunctionalMargin(-jax.nn.logsumexp(other_outputs, axis=1), gradient)
 
 
-def log_residual(attention: Attention, bags: AbstractBags) -> ByBag:
+def log_residual(attention: Attention, bags: Corpus) -> ByBag:
     """Compute log of w_X (−ℓ′(m)); −∞ where w_X = 0."""
     margin = functional_margin(bags.labels, attention.output, bags.loss).value
     return bags.loss.log_slope(margin) + bags.log_weights(margin.dtype)
 
 
-def log_weighted_residual(attention: Attention, bags: AbstractBags) -> Entries:
+def log_weighted_residual(attention: Attention, bags: Corpus) -> Entries:
     """Compute log of w_X q (−ℓ′(m)); −∞ on padding and where w_X = 0."""
     return attention.log_weights + bags.spread(log_residual(attention, bags))
 
 
-def advances(attention: Attention, bags: AbstractBags) -> Entries:
+def advances(attention: Attention, bags: Corpus) -> Entries:
     """What weight on an entry adds to m: ∂m/∂f · (b_s − f), y (b_s − f) for ±1."""
     margin = functional_margin(bags.labels, attention.output, bags.loss)
     if margin.gradient.ndim > 1:
@@ -357,21 +356,21 @@ def advances(attention: Attention, bags: AbstractBags) -> Entries:
 
 
 def score_gradient(
-    exponent: Any, advance: Any, attention: Attention, bags: AbstractBags
+    exponent: Any, advance: Any, attention: Attention, bags: Corpus
 ) -> Entries:
     """Compute the forces e^{exponent} · advance, with advance = ∂m/∂f · (b_s − f).
 
     That of the top token is minus the sum of the others, so the sum over a bag is zero.
     """
-    array, top = bags.arrays, bags.marks(attention.top)
+    top = bags.marks(attention.top)
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
     used = ~top & bags.filled & (advance != 0)
-    others = array.exp(array.where(used, exponent, -array.inf)) * advance
-    return array.where(top, -bags.spread(bags.total(others)), others)
+    others = jnp.exp(jnp.where(used, exponent, -jnp.inf)) * advance
+    return jnp.where(top, -bags.spread(bags.total(others)), others)
 
 
 def sized_forces(
-    logits: Entries, values: Entries, bags: AbstractBags
+    logits: Entries, values: Entries, bags: Corpus
 ) -> tuple[Entries, Entries]:
     """Compute the terms of −∂L/∂a, and the sizes that their roundings are relative to.
 
@@ -381,20 +380,20 @@ def sized_forces(
     attention = attend_bags(logits, values, bags)
     exponent = log_weighted_residual(attention, bags)
     forces = score_gradient(exponent, advances(attention, bags), attention, bags)
-    array, top = bags.arrays, bags.marks(attention.top)
-    size = array.abs(forces)
+    top = bags.marks(attention.top)
+    size = jnp.abs(forces)
     if values.ndim > logits.ndim:
         margin = functional_margin(bags.labels, attention.output, bags.loss)
-        size = array.exp(exponent) * margin.size_along(attention.advantage)
-    size = array.where(top, 0.0, size)
-    return forces, array.where(top, bags.spread(bags.total(size)), size)
+        size = jnp.exp(exponent) * margin.size_along(attention.advantage)
+    size = jnp.where(top, 0.0, size)
+    return forces, jnp.where(top, bags.spread(bags.total(size)), size)
 
 
-def partners(advance: Any, attention: Attention, bags: AbstractBags) -> Entries:
+def partners(advance: Any, attention: Attention, bags: Corpus) -> Entries:
     """Compute the vectors x of the rank-one terms in `score_curvature`."""
     margin = functional_margin(bags.labels, attention.output, bags.loss).value
     tilt = 0.5 * bags.loss.ratio(margin)
-    weights = bags.arrays.exp(attention.log_weights)
+    weights = jnp.exp(attention.log_weights)
     return weights * (1 + bags.spread(tilt) * advance)
 
 
