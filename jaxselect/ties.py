@@ -462,8 +462,9 @@ def missed_by(
     loses = few.present & ~corpus.marks(attention.top)
     exponent = log_weighted_residual(attention, corpus) + log_time
     size = jnp.exp(jnp.where(loses, exponent, -jnp.inf)).sum(axis=1)
-    margin = functional_margin(corpus.labels, attention.output)
+    margin = functional_margin(corpus.labels, attention.output, corpus.loss)
     spread = lead_range(margin, values, few.present)
+    size = size * margin.steepness
     change = size @ (spread * response(spread, corpus.loss, margin) * ties.widths)
     forces = push * jnp.exp(log_time)
     way = tie_motion(ties.rest, ties.moved, forces, jnp.asarray(log_time)).way

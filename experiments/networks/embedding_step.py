@@ -43,7 +43,8 @@ def losses(
     """
     labels_among(corpus.labels, classes_of(outputs.shape[1]))
     output = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-    return corpus.loss.value(functional_margin(corpus.labels, output).value)
+    margin = functional_margin(corpus.labels, output, corpus.loss)
+    return corpus.loss.value(margin.value)
 
 
 def network_risk(

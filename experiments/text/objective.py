@@ -121,7 +121,7 @@ def risk_and_score_descent(
         (0.6931, [0.25, 0.25])
     """
     output, weight, normaliser = read(scores, values, corpus)
-    margin, label = functional_margin(corpus.labels, output)[:2]
+    margin, label = functional_margin(corpus.labels, output, corpus.loss)[:2]
     if weights is None:
         weights = jnp.full_like(output, 1 / len(output))
     share = weights * label * corpus.loss.slope(margin) / normaliser
@@ -196,5 +196,5 @@ def evaluate(parameters: Parameters, corpus: SparseCorpus) -> Metrics:
     output = read(*token_scores(parameters), corpus).output
     right = ((output > 0) == (corpus.labels > 0)).astype(output.dtype)
     accuracy = jnp.where(jnp.isnan(output).any(), jnp.nan, jnp.mean(right))
-    margin = functional_margin(corpus.labels, output).value
+    margin = functional_margin(corpus.labels, output, corpus.loss).value
     return Metrics(jnp.mean(corpus.loss.value(margin)), accuracy)

@@ -387,7 +387,7 @@ def joint_limit(
         ([True, True, False], 2.0)
     """
     attention = attend_corpus(scores, values, corpus)
-    margins = functional_margin(corpus.labels, attention.output).value
+    margins = functional_margin(corpus.labels, attention.output, corpus.loss).value
     nonempty = corpus.present.any(axis=1)
     least = jnp.min(jnp.where(nonempty, margins, jnp.inf))
     least = jnp.where(least > 0, least, jnp.nan)
@@ -476,7 +476,7 @@ def kept_list(
     eta, pace, rate = rates.array(parameters.query.dtype)
     values = parameters.embeddings @ parameters.head
     attention = attend_corpus(parameters.embeddings @ parameters.query, values, corpus)
-    margins = functional_margin(corpus.labels, attention.output).value
+    margins = functional_margin(corpus.labels, attention.output, corpus.loss).value
     weights = corpus.weighted(jnp.ones_like(margins))
     logs = jnp.where(weights > 0, jnp.log(weights), -jnp.inf)
     least = jnp.min(jnp.where(weights > 0, logs, jnp.inf))

@@ -23,7 +23,7 @@ from ..data.corpus import (
     Entries,
     padded_logits,
 )
-from ..data.loss import LOGISTIC, Bounds, Loss, Outputs
+from ..data.loss import Bounds, Loss, Outputs
 from .parameters import Parameters
 
 
@@ -306,7 +306,7 @@ class OutputMargin(NamedTuple):
 
 
 def functional_margin(
-    labels: ByBag, output: ByBag, loss: Loss = LOGISTIC
+    labels: ByBag, output: ByBag, loss: Loss
 ) -> FunctionalMargin | OutputMargin:
     """Compute margins m = y f, or f_y − log Σ_{k≠y} e^{f_k} for K classes.
 
@@ -317,7 +317,9 @@ def functional_margin(
     Source: mathematics, section 1c.
 
     Example:
-        >>> several = functional_margin(jnp.array([1]), jnp.array([[0.0, 3.0, 0.0]]))
+        >>> from jaxselect.data.loss import LOGISTIC
+        >>> one = jnp.array([1]), jnp.array([[0.0, 3.0, 0.0]])
+        >>> several = functional_margin(*one, LOGISTIC)
         >>> several.value.round(4).tolist(), several.gradient.tolist()
         ([2.3069], [[-0.5, 1.0, -0.5]])
     """

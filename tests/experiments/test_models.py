@@ -35,7 +35,7 @@ def test_the_field_is_the_gradient_of_the_risk(name):
     problem = drawn.problem
     logits = problem.logits(problem.scores(problem.coordinates(jnp.asarray(theta))))
     output = attend_bags(logits, problem.values, problem.corpus).output
-    margins = functional_margin(problem.corpus.labels, output).value
+    margins = functional_margin(problem.corpus.labels, output, loss).value
     np.testing.assert_allclose(loss.value(margins).mean(), risk(theta), rtol=1e-12)
 
 

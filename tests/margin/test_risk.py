@@ -59,7 +59,7 @@ def risk_of_selection(problem, slots):
     """Σ w ℓ(m(b)) of one entry per bag."""
     corpus = problem.corpus
     values = problem.values[jnp.arange(SEQUENCES), jnp.array(slots)]
-    margin = functional_margin(corpus.labels, values).value
+    margin = functional_margin(corpus.labels, values, corpus.loss).value
     return corpus.mean(corpus.loss.value(margin)).item()
 
 
@@ -94,7 +94,7 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
     along = separated(problem, slots)
     values = np.asarray(problem.values)
     top = values[range(SEQUENCES), slots]
-    own = functional_margin(corpus.labels, jnp.array(top))
+    own = functional_margin(corpus.labels, jnp.array(top), corpus.loss)
     falls = np.sort(own.along(jnp.array(top[:, None] - values)), axis=1)[:, 1]
     ranges = np.zeros(SEQUENCES)
     if classes == 3:
@@ -109,7 +109,7 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
         logits = problem.logits(problem.scores(query))
         weights = jax.nn.softmax(logits, axis=1)
         output = jnp.einsum("it,it...->i...", weights, problem.values)
-        margin = functional_margin(corpus.labels, output).value
+        margin = functional_margin(corpus.labels, output, corpus.loss).value
         other = 1 - weights[jnp.arange(SEQUENCES), slots]
         room = 1 - (own.value - margin) / reach
         lower = corpus.loss.slope(margin) * room * falls * other

@@ -224,7 +224,9 @@ def test_forces_on_outputs_change_by_no_more_than_the_largest_ratio(classes):
     rng = np.random.default_rng(0)
     f, d = rng.normal(size=(2, 4000, classes)) * np.array([3.0, 1e-3])[:, None, None]
     labels = jnp.asarray(rng.integers(0, classes, 4000), jnp.int32)
-    here, there = (functional_margin(labels, jnp.asarray(x)) for x in (f, f + d))
+    here, there = (
+        functional_margin(labels, jnp.asarray(x), LOGISTIC) for x in (f, f + d)
+    )
     before, after = (output_forces(each, LOGISTIC) for each in (here, there))
     change = jnp.abs(jnp.log(after / before)).max(axis=1)
     lead = jnp.abs(here.leads(jnp.asarray(d)[:, None])).max(axis=(1, 2))

@@ -36,7 +36,7 @@ def test_the_logistic_loss_of_the_margin_is_cross_entropy():
     """And its derivative: −ℓ′(m) ∂m/∂f_k = 1{k=y} − π_k."""
     output = 5 * jax.random.normal(jax.random.key(0), (40, 4))
     labels = jnp.arange(40) % 4
-    margin = functional_margin(labels, output)
+    margin = functional_margin(labels, output, LOGISTIC)
     logs = jax.nn.log_softmax(output)
     assert_close(LOGISTIC.value(margin.value), -logs[jnp.arange(40), labels])
     pulled = LOGISTIC.slope(margin.value)[:, None] * margin.gradient

@@ -30,6 +30,7 @@ from jaxselect.margin.risk import best_entries
 from jaxselect.model.attention import functional_margin
 from jaxselect.model.curvature import query_curvature
 from jaxselect.stages import Proof
+from jaxselect.ties import contract, missed_by, ties_of
 from tests.problem.independent import shortest
 from tests.tolerances import assert_close
 
@@ -238,6 +239,40 @@ def test_ten_times_the_loss_has_ten_times_the_bounds_of_its_forces():
     for one, other in zip(*found, strict=True):
         assert_close(10 * one / other.max(), other / other.max())
         assert one.any()
+
+
+def test_ten_times_the_loss_is_the_flow_of_ties_at_a_tenth_of_the_time():
+    """Two entries of each bag tie, on both sides of the target; the third one loses."""
+    random = np.random.default_rng(1)
+    x, _, labels = draws(1)
+    off, aside = random.normal(size=(2, SEQUENCES, CLASSES))
+    pair = (
+        0.3 * aside[:, None]
+        + TARGETS[labels][:, None]
+        + off[:, None] * np.array([1.0, -0.7])[:, None]
+    )
+    values = np.concatenate([pair, random.normal(size=pair[:, :1].shape)], axis=1)
+    squared = LOSSES["squared"].outputs
+    tenfold = output_loss(
+        "ten times the square",
+        lambda f, y: 10 * squared.value(f, y),
+        lambda f, y: 10 * squared.gradient(f, y),
+        second=30,
+        third=0,
+    )
+    equal, last = x[:, 0] - x[:, 1], x[:, 0] - x[:, 2]
+    rows, leads = np.concatenate([equal, last]), np.repeat([0.0, 30.0], SEQUENCES)
+    theta, found = np.linalg.pinv(rows) @ leads, []
+    for loss, size in ((LOSSES["squared"], 1.0), (tenfold, 10.0)):
+        problem = cross_attention(x, values, labels, loss=loss)
+        query = problem.coordinates(jnp.asarray(theta))
+        problem = problem.starting_at(query)
+        ties = ties_of(problem, selection(problem, query, 40.0))
+        assert ties.tied.all() and ties.rest.stiffness > 0
+        few, log_time = contract(problem, ties).problem, 40.0 - np.log(size)
+        found.append(missed_by(ties, few, jnp.asarray(size * 1e-15), log_time))
+    assert found[0] > 0
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
 def response_by_hand(problem, query):
