@@ -617,8 +617,9 @@ class Solved(eqx.Module):
 
     @property
     def limit(self) -> Limit:
-        """The late flow p_mm log t + ρ, in coordinates."""
-        return self.certificate.ending.late
+        """The late flow p_mm log t + ρ, in coordinates; an open constant is NaN."""
+        late = self.certificate.ending.late
+        return dataclasses.replace(late, error_constant=self.error_constant)
 
     @property
     def selected(self) -> list[list[Any]]:
