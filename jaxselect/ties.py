@@ -28,14 +28,9 @@ from .margin.minimum import (
     rest_at,
 )
 from .margin.pairs import ROUNDINGS, difference_lengths, lead_range, response
-from .margin.perturbation import RestingTies, tie_motion
+from .margin.perturbation import RestingTies
 from .margin.span import RANK, span
-from .model.attention import (
-    Attention,
-    attend_bags,
-    functional_margin,
-    log_weighted_residual,
-)
+from .model.attention import Attention, attend_bags, functional_margin
 from .model.curvature import query_curvature
 from .model.selection import WIDTH
 from .problem import Problem
@@ -61,8 +56,7 @@ class Ties(eqx.Module):
         moved: ‖Π p − z*‖.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
             not: what a move along the ties does to the scores of that sequence.
-        missed: bound on the displacement by forces that the contraction leaves out, in
-            scores.
+        missed: displacement by forces that the contraction leaves out.
     """
 
     selected: Bool[Array, "sequences width"]
@@ -73,7 +67,7 @@ class Ties(eqx.Module):
     root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
     widths: Float[Array, " sequences"]
-    missed: Float[Scalar, ""]
+    missed: Float[Array, " dim"]
 
     @property
     def point(self) -> Float[Any, " dim"]:
@@ -194,7 +188,7 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         root=root,
         moved=jnp.linalg.norm(inside.start - place),
         widths=_diameters(problem.rows @ axes.T, present, corpus),
-        missed=jnp.zeros_like(rest.stiffness),
+        missed=jnp.zeros_like(problem.start),
     )
 
 
@@ -332,7 +326,7 @@ def no_ties(problem: Problem) -> Ties:
         root=zeros((size, size)),
         moved=number,
         widths=zeros(len(corpus.tokens)),
-        missed=number,
+        missed=zeros(dim),
     )
 
 
@@ -438,37 +432,21 @@ def _held(
 
 
 def missed_by(
-    ties: Ties,
-    few: Problem,
-    push: Float[Scalar, ""],
-    log_time: Float[Scalar, ""] | float,
-) -> Float[Scalar, ""]:
-    """Bound the displacement by forces that a contraction leaves out, in scores.
+    problem: Problem, ties: Ties, log_time: Float[Scalar, ""] | float
+) -> Float[Array, " dim"]:
+    """Estimate the displacement by forces that a contraction leaves out.
 
-    D Σ_X Γ_X r_X Λ_X (‖Πp − z*‖ log(1 + 2/(μ e^τ)) + 2x/μ): forces of losing tokens
-    that cancel between bags do so exactly in the contracted problem, and but for the
-    response of the ties in the other.
+    Losing tokens keep the ties off their rest by δ = −H⁻¹ Π∇L(z* + p′), which changes
+    the forces on p′ by −(1 − Π) ∇²L δ: all of a force that else cancels between bags.
 
     Source: mathematics, definition 3e.6.
-
-    Args:
-        ties: the contracted ties.
-        few: the contracted problem, at the time of contraction.
-        push: x, the force of losing tokens along the ties.
-        log_time: τ.
     """
-    corpus, values = few.corpus, few.values
-    attention = attend_bags(few.logits(few.scores(few.start)), values, corpus)
-    loses = few.present & ~corpus.marks(attention.top)
-    exponent = log_weighted_residual(attention, corpus) + log_time
-    size = jnp.exp(jnp.where(loses, exponent, -jnp.inf)).sum(axis=1)
-    margin = functional_margin(corpus.labels, attention.output, corpus.loss)
-    spread = lead_range(margin, values, few.present)
-    size = size * margin.steepness
-    change = size @ (spread * response(spread, corpus.loss, margin) * ties.widths)
-    forces = push * jnp.exp(log_time)
-    way = tie_motion(ties.rest, ties.moved, forces, jnp.asarray(log_time)).way
-    return jnp.max(_diameters(few.rows, few.present, corpus)) * change * way
+    axes, across = ties.axes, _orthogonal(ties.axes)
+    rest = problem.scores(ties.point + across(problem.start))
+    bags = problem.logits(rest), problem.values, problem.corpus
+    pull, jacobian = query_curvature(problem.rows, [bags], log_time)
+    off = ties.root @ (ties.root.T @ (axes @ pull)) * jnp.exp(-log_time)
+    return across(jacobian @ (off @ axes))
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:

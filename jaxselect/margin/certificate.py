@@ -316,7 +316,9 @@ def certify(
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
     of_kind("flow", flow, Flow)
-    end = _predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
+    missed = 0.0 if ties is None else ties.missed
+    before = flow.earlier_query - missed
+    end = _predict_end(problem, flow.query, flow.log_time, before)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
 
@@ -339,11 +341,6 @@ def certificate_of(
     nothing = nothing_to_select(problem) & ~tied
     selected = jnp.where(nothing, corpus.present, end.selected)
     end = dataclasses.replace(end, selected=selected)
-    if ties is not None:
-        change = jnp.where(end.late.history_dim > 0, ties.missed, 0.0)
-        change = end.late.history_change + change
-        late = dataclasses.replace(end.late, history_change=change)
-        end = dataclasses.replace(end, late=late)
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)

@@ -79,8 +79,8 @@ class Limit(eqx.Module):
         history: the part of ρ that only the path decides (see `limit`).
         history_dim: dimension of the space of `history`.
         history_change: largest change of a score difference by `history` between two
-            log-times of the flow, with a bound on what forces that a contraction of
-            ties left out did; ∞ if it is not known, zero if `history_dim` is zero.
+            log-times of the flow, and by forces that a contraction of ties left out; ∞
+            if it is not known, zero if `history_dim` is zero.
         offset_error: bound on ‖`offset` − ρ‖ without the part `history`.
         basin: radius of a ball around ρ from which the late flow converges to ρ.
         status: a `LimitStatus`.
