@@ -618,7 +618,7 @@ class Solved(eqx.Module):
     def limit(self) -> Limit:
         """The late flow p_mm log t + ρ, in coordinates; an open constant is NaN."""
         late = self.certificate.ending.late
-        return dataclasses.replace(late, error_constant=self.error_constant)
+        return eqx.tree_at(lambda late: late.error_constant, late, self.error_constant)
 
     @property
     def selected(self) -> list[list[Any]]:
@@ -771,66 +771,74 @@ def _to_the_end(
         problem = stratified(problem)
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
-    reach = partial(_solve, problem, norm, at=times, settings=settings)
-    point = beginning(problem)
+    reach = partial(_solve, problem, at=times, settings=settings)
+    point, first = beginning(problem), norm
+    if first is None:
+        first = jnp.maximum(FIRST_NORM, FURTHER * jnp.linalg.norm(problem.start))
     if traced:
         reach = partial(reach, stages=STAGES)
-        return _in_one_loop(reach, point) if norm is None else reach(point)
+        return (
+            _in_one_loop(reach, point, first) if norm is None else reach(first, point)
+        )
     with progress() as say:
-        found = _reached(reach, point, say)
+        found = _reached(reach, first, point, say)
         while norm is None and found.status not in CERTIFIED:
             say(_so_far(found))
-            point = _onward(found)
+            point, first = _onward(found), FURTHER * first
             if point.next == Next.NOTHING:
                 break
-            found = _joined(found, _reached(reach, point, say))
+            found = _joined(found, _reached(reach, first, point, say))
     return found
 
 
 def _reached(
-    reach: Callable[..., Solved], point: Point, say: Callable[[str], Any]
+    reach: Callable[..., Solved], norm: Array, point: Point, say: Callable[[str], Any]
 ) -> Solved:
     """Follow a flow to a norm; most need one stage, whose program is half as long."""
-    if point.next != Next.WHOLE:
-        return reach(point, stages=STAGES - 1)
-    found = reach(point, stages=1)
+    found = reach(norm, point, stages=1)
     if found.stage.point.next == Next.NOTHING:
         return found
     say(_so_far(found))
-    return _joined(found, reach(found.stage.point, stages=STAGES - 1))
+    return _joined(found, reach(norm, found.stage.point, stages=STAGES - 1))
 
 
-def _in_one_loop(reach: Callable[[Point], Solved], point: Point) -> Solved:
+def _in_one_loop(
+    reach: Callable[[Array, Point], Solved], point: Point, norm: Array
+) -> Solved:
     """Follow a flow until it is certified, or known why not, in one traced loop."""
 
-    def go_on(state: tuple[Solved, Point]) -> tuple[Solved, Point]:
-        before, point = state
-        found = _joined(before, reach(point))
-        return found, _onward(found)
+    def go_on(state: tuple[Solved, Point, Array]) -> tuple[Solved, Point, Array]:
+        before, point, norm = state
+        found = _joined(before, reach(norm, point))
+        return found, _onward(found), FURTHER * norm
 
-    def open_yet(state: tuple[Solved, Point]) -> Array:
+    def open_yet(state: tuple[Solved, Point, Array]) -> Array:
         return state[1].next != Next.NOTHING
 
-    nothing = _zeros_of(lambda: reach(point))
+    nothing = _zeros_of(lambda: reach(norm, point))
     stage = _without_path(nothing.stage)
     failed = jnp.full_like(stage.flow.status, FlowStatus.FAILED)
     flow = dataclasses.replace(stage.flow, status=failed)
     stage = dataclasses.replace(stage, flow=flow)
     nothing = dataclasses.replace(nothing, stage=stage)
-    return jax.lax.while_loop(open_yet, go_on, (nothing, point))[0]
+    return jax.lax.while_loop(open_yet, go_on, (nothing, point, norm))[0]
 
 
 @compiled_alone
 def _onward(found: Solved) -> Point:
-    """Find where a flow goes on, if its end is not certified, but may be later."""
+    """Find where a flow goes on, if its end is not certified, but may be later.
+
+    One whose ties were contracted begins again: late, forces no longer show the ties.
+    """
     stage, status = found.stage, found.certificate.status
     largest = FURTHER * jnp.max(jnp.abs(found.problem.scores(stage.point.query)))
     later = (stage.flow.status == FlowStatus.REACHED) & resolves(largest)
     later &= ~jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     later &= found.certificate.reason != Reason.NUMBERS
-    following = jnp.where(stage.contracted, Next.CONTRACTED, Next.WHOLE)
-    following = jnp.where(later, following, Next.NOTHING).astype(jnp.int32)
-    return dataclasses.replace(stage.point, next=following)
+    again = partial(jnp.where, stage.contracted)
+    point = jax.tree.map(again, beginning(found.problem), stage.point)
+    following = jnp.where(later, Next.WHOLE, Next.NOTHING).astype(jnp.int32)
+    return dataclasses.replace(point, next=following)
 
 
 @compiled_alone
@@ -882,16 +890,13 @@ def _differentiable(
 @partial(compiled_alone, static=("stages", "settings"), silent=True)
 def _solve(
     problem: Problem,
-    until_norm: Array | None,
+    until_norm: Array,
     point: Point,
     *,
     at: Array | None = None,
     stages: int,
     settings: FlowSettings,
 ) -> Solved:
-    if until_norm is None:
-        further = FURTHER * jnp.linalg.norm(point.query)
-        until_norm = jnp.maximum(FIRST_NORM, further)
     if stages == 1:
         stage = _whole(problem, point, until_norm, at, settings)
     else:

@@ -29,11 +29,11 @@ from jaxselect.data.loss import EXPONENTIAL
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin import pairs
-from jaxselect.margin.certificate import Reason
+from jaxselect.margin.certificate import Reason, certify
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.curvature import query_curvature, score_curvature
-from jaxselect.report import in_words
+from jaxselect.report import because, in_words
 from jaxselect.stages import Proof
 from tests.problem.independent import (
     Model,
@@ -438,11 +438,16 @@ def test_an_end_that_is_not_certified_says_why():
     """p off its line, and a flow that ends before its norm."""
     problem, _ = queried(0)
     found = solved(problem)
-    off = found.trained + 1e-2 * found.direction
-    moved = certify_at(problem, off, found.flow.log_time, earlier=found.problem.start)
-    assert moved.certificate.status == TrialStatus.UNRESOLVED
-    assert "\nWhy: Margins are off the late flow" in str(moved)
-    assert f"It is {moved.certificate.late_flow_residual:.3g}." in str(moved)
+    start, time = found.problem.start, found.flow.log_time
+    near = found.trained + 1e-2 * found.direction
+    near = certify_at(problem, near, time, earlier=start)
+    assert near.proof == Proof.FORCES and "Why" not in str(near)
+    assert_close(near.error_constant, found.error_constant)
+    off = dataclasses.replace(found.flow, query=near.trained)
+    alone = certify(problem, off)
+    assert alone.status == TrialStatus.UNRESOLVED
+    why = f"{Reason.LINE.sentence} It is {alone.late_flow_residual:.3g}."
+    assert because(problem, alone, off) == f"Why: {why}"
     short = solve(problem, settings=FlowSettings(max_steps=8))
     assert "\nWhy: It took `max_steps` steps." in str(short)
     assert "Why" not in str(found)
