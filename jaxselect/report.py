@@ -80,14 +80,18 @@ def has_best(
     selected: Bool[Array, "sequences width"],
     query: Float[Array, " dim"],
 ) -> Bool[Array, " sequences"]:
-    """Whether no entry of a bag would give it a larger margin than the selected."""
+    """Whether no entry gives a bag a larger margin than the one that it selects.
+
+    True of bags that keep several: a mixture may be better than each.
+    """
     corpus = problem.corpus
     margin = functional_margin(
         corpus.labels, attended(problem, query).output, corpus.loss
     )
     gain = margin.along(problem.values)
     chosen = jnp.where(selected, gain, jnp.inf).min(axis=1)
-    return chosen >= jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
+    most = jnp.where(corpus.present, gain, -jnp.inf).max(axis=1)
+    return (chosen >= most) | (selected.sum(axis=1) != 1)
 
 
 def named(problem: Problem, names: Names | None = None) -> np.ndarray:
@@ -208,8 +212,8 @@ def summary(
     better = (~np.asarray(has_best(problem, end.selected, query))).sum()
     one = in_words(problem, "token")
     lines.append(
-        f"{alone} of {len(chosen)} bags select one {one}; in {better} another has a "
-        "better value."
+        f"{alone} of {len(chosen)} bags select one {one}; in {better} of these another "
+        "has a better value."
     )
     return "\n".join(lines)
 
@@ -271,7 +275,12 @@ def advice(
             "What to do: allow more steps, solve(problem, "
             "settings=jaxselect.FlowSettings(max_steps=…))."
         )
-    if status in (TrialStatus.FAILED, TrialStatus.TIES_UNPROVED):
+    if status == TrialStatus.TIES_UNPROVED:
+        return (
+            "What to do: nothing that is known; no theorem applies where bags of both "
+            "labels keep the same entries (see `table()`)."
+        )
+    if status == TrialStatus.FAILED:
         return ""
     norm = jnp.linalg.norm(flow.query)
     if status == TrialStatus.NORM_NOT_REACHED:
@@ -279,7 +288,8 @@ def advice(
     if not resolves(10 * jnp.max(jnp.abs(rows @ flow.query))):
         return (
             f"What to do: no larger norm helps, as scores there are rounded by more "
-            f"than the tolerance, {TOLERANCE:g}."
+            f"than the tolerance, {TOLERANCE:g}. Entries of equal value may never "
+            "part: change one of them."
         )
     known = enough(rows, found, flow)
     further = known if known > norm else 10 * norm

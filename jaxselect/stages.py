@@ -497,12 +497,12 @@ class Proof(Status):
     NONE = 0, "By nothing."
     LATE_FLOW = (
         1,
-        "By its late flow: all that is predicted of it holds, the error constant, too.",
+        "By its late flow: all that is predicted of it holds.",
     )
     RISK = (
         2,
-        "By the risk alone: the selection and the direction; the error constant only "
-        "where the limit is PREDICTED and its `history_dim` is zero.",
+        "By the risk alone: the selection and the direction, and the error constant "
+        "where it is printed.",
     )
     CONTINUED = (
         3,
@@ -510,8 +510,8 @@ class Proof(Status):
     )
     FORCES = (
         4,
-        "By bounds on all later forces: the selection and the direction; the error "
-        "constant only where the limit is PREDICTED and its `history_dim` is zero.",
+        "By bounds on all later forces: the selection and the direction, and the error "
+        "constant where it is printed.",
     )
 
 

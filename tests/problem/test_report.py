@@ -141,3 +141,11 @@ def test_what_to_do_is_said_where_something_can_be_done():
     assert early.status not in CERTIFIED and "jax_enable_x64" in str(early)
     still = solve(cross_attention(X, 0 * B, LABELS))
     assert "values that differ" in str(still)
+
+
+def test_bags_of_both_labels_with_the_same_entries_have_no_better_one():
+    rng = np.random.default_rng(0)
+    for entries, said in (2, "in 0 of these another has"), (3, "What to do: nothing"):
+        x, values = rng.normal(size=(entries, 4)), np.arange(entries) - 0.5
+        found = solve(cross_attention([x, x], [values, values], [1, -1]))
+        assert said in str(found) and "better" not in found.table()
