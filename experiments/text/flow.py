@@ -54,12 +54,12 @@ class Settings(Study):
         dim: d.
         step_size: η₀ of the step on E.
         points: log-times at which it is looked at; as many again after log t = 34.
-        preset: default (2,000 reviews, 2,000 words), full (all of them) or smoke
+        preset: default (200 reviews, 2,000 words), full (all of them) or smoke
             (synthetic reviews).
     """
 
     source: Source = Source(max_size=2000)
-    reviews: int = 2000
+    reviews: int = 200
     dim: Count = 512
     step_size: Positive = 1000.0
     points: Several = 60
