@@ -58,7 +58,7 @@ from experiments.text.counts import (
     posterior_difference,
 )
 from experiments.text.counts import importance as sparse_importance
-from experiments.text.limit_summary import query_problem, summarise
+from experiments.text.limit_summary import UNTIL_NORM, query_problem, summarise
 from experiments.text.source import Source
 from experiments.theory.betweenness import (
     between,
@@ -301,7 +301,7 @@ def cell(splits: "Splits", fit: "Fit") -> dict:
 
     start = starting_point(splits, fit)
     problem = query_problem(start, splits.train)
-    solved = solve(problem)
+    solved = solve(problem, until_norm=UNTIL_NORM)
     scores = np.asarray(start.embeddings @ solved.trained)
     weights = attention_weights(splits.train.by_sequence.to_csr(), scores)
     counted = foreseen(problem.corpus, sparse_importance(splits.train), fit.step_size)

@@ -31,7 +31,12 @@ from experiments.common.style import cloud, subplots
 from experiments.text.counts import attention_weights, posterior_difference
 from experiments.text.data import Splits, load, say_mostly_left_out, subsample
 from experiments.text.fitting import Fit, starting_point
-from experiments.text.limit_summary import query_problem, summarise, tied_words
+from experiments.text.limit_summary import (
+    UNTIL_NORM,
+    query_problem,
+    summarise,
+    tied_words,
+)
 from experiments.text.source import Source
 from jaxselect.data.loss import LOGISTIC
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
@@ -92,7 +97,7 @@ def run(settings: Settings, results: dict) -> dict:
     late = np.geomspace(EVENLY, LATEST, settings.points)[1:]
     log_times = np.append(np.linspace(0.0, EVENLY, settings.points), late)
     problem = query_problem(start, splits.train)
-    solved = solve(problem, at=log_times)
+    solved = solve(problem, until_norm=UNTIL_NORM, at=log_times)
     passed = np.isfinite(solved.flow.path_log_times)
     path = solved.problem.lift(solved.flow.path_query[passed])
     arrays = along(splits, start, np.vstack([path, solved.trained]))

@@ -14,6 +14,10 @@ from jaxselect.model.parameters import Parameters
 from jaxselect.problem import Problem, attention
 from jaxselect.stages import Solved
 
+# ‖p‖ at the end of a flow on reviews, some ten thousand log-times from where the
+# selection is final: the steps to there are few, and forces fade slowly.
+UNTIL_NORM = 1e6
+
 
 def query_problem(parameters: Parameters, corpus: SparseCorpus) -> Problem:
     """Make the problem of p on reviews, where no word counts as important.
