@@ -846,7 +846,9 @@ def _joined(before: Solved, after: Solved) -> Solved:
     """Add what came before; where one stage goes on, it is one flow from its start."""
     former, stage = before.stage, _after(before.stage, after.stage)
     same = former.point.clock_start == stage.point.clock_start
-    same &= (former.flow.status == FlowStatus.REACHED) & ~stage.contracted
+    # After a contracted stage a run begins again.
+    same &= (former.flow.status == FlowStatus.REACHED) & ~former.contracted
+    same &= ~stage.contracted
     start = jnp.where(same, former.problem.start, stage.problem.start)
     problem = stage.problem.starting_at(start)
     return dataclasses.replace(after, stage=dataclasses.replace(stage, problem=problem))

@@ -14,7 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import cross_attention, solve, stages
+from jaxselect import (
+    Parameters,
+    attention,
+    cross_attention,
+    from_sequences,
+    solve,
+    stages,
+)
 from jaxselect.compilation import fast_compile_options, progress
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus, resolves
@@ -179,3 +186,15 @@ def test_what_is_shown_is_log_time_steps_and_ties(monkeypatch):
     times, steps, _ = zip(*numbers, strict=True)
     assert list(times) == sorted(times) and times[-1] < found.flow.log_time
     assert list(steps) == sorted(steps) and steps[-1] < found.flow.num_steps
+
+
+def test_a_run_that_begins_again_starts_where_it_began():
+    """Ties were contracted before, and are not in the stage that follows."""
+    bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
+    start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
+    problem = attention(start, bags)
+    tied, again = solve(problem, until_norm=1e4), solve(problem, until_norm=1.0)
+    assert tied.stage.contracted and not again.stage.contracted
+    found = stages._joined(tied, again).stage
+    assert (found.problem.start == problem.start).all()
+    assert found.flow.num_steps == tied.flow.num_steps + again.flow.num_steps
