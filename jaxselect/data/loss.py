@@ -18,7 +18,7 @@ import numpy as np
 
 from ..checks import BadInput
 
-# Arrays of JAX, or of NumPy: text is certified on the host in double precision.
+# Arrays of JAX, or of NumPy, which keep double precision in a single-precision study.
 Margin = Any
 
 

@@ -550,12 +550,12 @@ def response(spread: Any, loss: Loss, margin: FunctionalMargin | OutputMargin) -
     """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
 
     The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; of a loss
-    of outputs σ takes the place of −ℓ′. Arrays are of JAX or of NumPy.
+    of outputs σ takes the place of −ℓ′.
 
     Source: mathematics, lemma 3g.5.
     """
     ratio = margin.largest_ratio(loss)
-    return 4 + 1.3 * ratio.__array_namespace__().maximum(ratio, 1.0) * spread
+    return 4 + 1.3 * jnp.maximum(ratio, 1.0) * spread
 
 
 def lead_range(

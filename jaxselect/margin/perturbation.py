@@ -6,12 +6,13 @@ B_i = ∫‖d_i‖. If δ_0 + Σ B_i ≤ R, then ‖z − ρ‖ ≤ δ_0 + Σ B_
 (mathematics, lemma 3e.3).
 
 The list of a certificate: inactive pairs, terms that the pair sum omits, ties near
-equilibrium, steps of descent. Arrays are of JAX or of NumPy.
+equilibrium, steps of descent.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Float
 
 from .minimum import Minimum, Number
@@ -31,14 +32,11 @@ def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
         The bound.
 
     Example:
-        >>> import numpy as np
-        >>> ways = [np.float64(0.25), np.float64(0.5)]
-        >>> [float(farthest(np.float64(1.0), ways, basin)) for basin in (2.0, 1.5)]
+        >>> [farthest(1.0, [0.25, 0.5], basin).item() for basin in (2.0, 1.5)]
         [1.75, inf]
     """
     bound = distance + sum(ways)
-    xp = bound.__array_namespace__()
-    return xp.where(bound <= basin, bound, xp.inf)
+    return jnp.where(bound <= basin, bound, jnp.inf)
 
 
 class RestingTies(NamedTuple):
@@ -94,16 +92,15 @@ def tie_motion(
         The bounds.
 
     Example:
-        >>> import numpy as np
-        >>> rest = Minimum(np.zeros(1), 0.0, np.float64(2.0), 1.0, 1.0, 0.5)
-        >>> found = tie_motion(rest, np.float64(0.1), np.float64(0.2), np.float64(0.0))
+        >>> rest = Minimum(jnp.zeros(1), 0.0, 2.0, 1.0, 1.0, 0.5)
+        >>> found = tie_motion(rest, 0.1, 0.2, 0.0)
         >>> round(float(found.largest), 6), round(float(found.way), 6)
         (0.3, 0.269315)
     """
-    xp = rest.point.__array_namespace__()
     # No tie is infinitely stiff.
-    soft = xp.where(rest.stiffness > 0, rest.stiffness, xp.inf) / 2
-    rate = soft * xp.exp(xp.minimum(log_time, xp.log(xp.finfo(rest.point.dtype).max)))
+    soft = jnp.where(rest.stiffness > 0, rest.stiffness, jnp.inf) / 2
+    largest = jnp.log(jnp.finfo(rest.point.dtype).max)
+    rate = soft * jnp.exp(jnp.minimum(log_time, largest))
     held = push / rate
     off = farthest(distance, [held], rest.basin)
-    return TieMotion(off, distance * xp.log1p(1 / rate) + held)
+    return TieMotion(off, distance * jnp.log1p(1 / rate) + held)

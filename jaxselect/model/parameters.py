@@ -14,7 +14,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key, Scalar
 
@@ -249,8 +248,6 @@ def _is_dimension(
 # A row of E depends on those before it where it is so many roundings, times √|S|, off
 # their span: five times what copies, sums and centring leave of one.
 DEPENDENT = 100
-# Length of an axis of some rows, relative to the longest, that counts as zero.
-RANK = 1e-9
 _ONCE = "A frame can be differentiated once, and here it is differentiated twice."
 
 
@@ -394,23 +391,6 @@ def frame(parameters: Parameters) -> Frame:
         residual=query - axes @ few.query,
         head_residual=head - axes @ inside,
     )
-
-
-def span_axes(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "dim axes"]:
-    """Orthonormal axes of the span of some rows.
-
-    Args:
-        rows: differences of embeddings.
-
-    Returns:
-        Orthonormal columns, as many as the rank of the rows.
-
-    Example:
-        >>> span_axes(np.array([[2.0, 0.0], [1.0, 0.0]])).shape
-        (2, 1)
-    """
-    _, size, axes = np.linalg.svd(rows, full_matrices=False)
-    return axes[size > RANK * size.max(initial=0.0)].T
 
 
 @jax.custom_jvp
