@@ -124,8 +124,8 @@ def caption_of(draw: Callable) -> str:
     """What a function draws: its docstring without the sections.
 
     Example:
-        >>> caption_of(FIGURES["growth"])[:48]
-        '‖p‖ of a few runs; a curve with tied tokens ends'
+        >>> caption_of(FIGURES["growth"])[:33]
+        '‖p‖ of a few runs over log-time, '
     """
     text = (draw.__doc__ or "").partition("Returns:")[0]
     return " ".join(text.split())

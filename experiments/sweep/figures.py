@@ -170,7 +170,7 @@ LAW = {"linestyle": "--", "linewidth": 0.8, "label": None}
 
 
 def draw_growth(results: xr.Dataset) -> Figure | None:
-    """‖p‖ of a few runs; a curve with tied tokens ends where these are certified.
+    """‖p‖ of a few runs over log-time, beside its law ‖p_mm‖ log t.
 
     Returns:
         The figure; none for a sweep that saved no paths.
@@ -234,7 +234,7 @@ def described(run: xr.Dataset) -> str:
 
 
 def draw_direction(results: xr.Dataset) -> Figure | None:
-    """Direction error of a few runs; a curve with ties ends where they are certified.
+    """Direction error of a few runs over ‖p‖, beside its predicted constant over ‖p‖.
 
     Returns:
         The figure; none for a sweep that saved no paths.
