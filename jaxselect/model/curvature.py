@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..compilation import full_precision
-from ..data.corpus import Corpus
+from ..data.corpus import Corpus, map_blocks
 from .attention import (
     Attention,
     advances,
@@ -20,15 +19,8 @@ from .attention import (
     score_gradient,
 )
 
-# Operations of the product from which on the pairs of tokens are added one by one.
-LARGE_PRODUCT = 2**28
-
-# Axes for which sums over entries take as long as sums over tokens: measured.
-_FEW_AXES = 16
-
-# Tokens between which a sequence is as good as decided, and sequences whose other pairs
-# are added up together, few enough for their tokens to stay in a cache: both measured.
-_FEW, _BLOCK = 4, 50
+# Operations of a matrix product in the time of one on a row that is gathered: measured.
+_GATHERED = 32
 
 
 @partial(jax.jit, inline=True)
@@ -43,9 +35,7 @@ def score_curvature(
     With h_X = w_X (−ℓ′) q_X y (b − f) one sequence contributes diag(h) − h xᵀ − x hᵀ, x
     = q (1 + ½ (ℓ″/−ℓ′) y (b − f)): the derivatives of the weights, of the mean, and of
     −ℓ′ together. For K classes `_bends` adds the terms of ∂²m/∂f². Stacked over
-    sequences the sum is one matrix product. For a large problem on CPU it is a sum over
-    pairs of tokens that meet, and terms that are below its rounding all together are
-    left out.
+    sequences the sum is one matrix product.
 
     Source: mathematics, sections 1b, 1c and 3a.
 
@@ -59,9 +49,7 @@ def score_curvature(
     """
     pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
     gradient = corpus.scatter(pull[: len(corpus.tokens)])
-    large = len(pull) * corpus.vocabulary**2 >= LARGE_PRODUCT
-    add_up = _cross_of_many if large else _cross
-    cross = add_up(pull, partner, tokens, corpus.vocabulary)
+    cross = _cross(pull, partner, tokens, corpus.vocabulary)
     return gradient, jnp.diag(gradient) - cross - cross.T
 
 
@@ -73,8 +61,8 @@ def query_curvature(
     """Compute −∂L/∂p and −∂²L/∂p² for scores A p, both times e^{log_scale}.
 
     By tokens AᵀJA with the Jacobian J of `score_curvature`; for a large vocabulary by
-    entries, Σ_e h_e A_e A_eᵀ less the products of Aᵀh and Aᵀx of every sequence. Parts
-    of the bags, each with its logits and values, are added up.
+    sequences, Σ_r h_r A_r A_rᵀ over tokens less the products of Aᵀh and Aᵀx of every
+    sequence. Parts of the bags, each with its logits and values, are added up.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -85,34 +73,46 @@ def query_curvature(
         [0.0944, -0.0944]
     """
     vocabulary, dim = rows.shape
-    entries = sum(corpus.tokens.size for _, _, corpus in parts)
-    by_token = vocabulary * vocabulary <= entries * max(dim, _FEW_AXES)
-    of_part = score_curvature if by_token else partial(_by_entries, rows)
-    found = [of_part(*part, log_scale) for part in parts]
-    gradient, jacobian = jax.tree.map(lambda *each: sum(each[1:], each[0]), *found)
-    if by_token:
+    sequences = sum(len(corpus.tokens) for _, _, corpus in parts)
+    laid_out = sum(
+        len(corpus.tokens) * min(vocabulary, _GATHERED * corpus.tokens.shape[1])
+        for _, _, corpus in parts
+    )
+    by_sequence = 2 * (sequences * dim**2 + 2 * dim * laid_out)
+    if vocabulary**2 * (sequences + dim) <= by_sequence:
+        found = [score_curvature(*part, log_scale) for part in parts]
+        gradient, jacobian = _sum_of(found)
         return gradient @ rows, rows.T @ (jacobian @ rows)
-    return gradient, jacobian
+    gradient, cross = _sum_of([_by_sequence(rows, *part, log_scale) for part in parts])
+    return gradient @ rows, (rows.T * gradient[None]) @ rows - cross - cross.T
 
 
-def _by_entries(
+def _sum_of(found: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    return jax.tree.map(lambda *each: sum(each[1:], each[0]), *found)
+
+
+def _by_sequence(
     rows: Float[Array, "vocabulary dim"],
     logits: Float[Array, "sequences width"],
     values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
     log_scale: Float[Scalar, ""] | float,
-) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
-    """Compute `query_curvature` without a matrix of all tokens."""
-    dim = rows.shape[1]
+) -> tuple[Float[Array, " vocabulary"], Float[Array, "dim dim"]]:
+    """Compute −∂L/∂a and Σ_X (Aᵀx) (Aᵀh)ᵀ."""
     pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
-    entries = rows[corpus.tokens]
-    forces = pull[: len(entries)]
-    inside = (entries * forces[..., None]).reshape(-1, dim)
-    hessian = inside.T @ entries.reshape(-1, dim)
-    many = rows[tokens]
-    pulled, bent = (jnp.einsum("nw,nwd->nd", each, many) for each in (pull, partner))
-    cross = bent.T @ pulled
-    return inside.sum(axis=0), hessian - cross - cross.T
+    width, vocabulary = tokens.shape[1], len(rows)
+
+    def times_rows(tokens: Array, weights: Array) -> Float[Array, "2 dim"]:
+        if vocabulary > _GATHERED * width:
+            return weights @ rows[tokens]
+        return jnp.zeros((2, vocabulary), rows.dtype).at[:, tokens].add(weights) @ rows
+
+    numbers = min(2 * vocabulary, width * rows.shape[1])
+    weights = jnp.stack([partner, pull], axis=1)
+    bent, pulled = jnp.moveaxis(
+        map_blocks(times_rows, tokens, weights, numbers=numbers), 1, 0
+    )
+    return corpus.scatter(pull[: len(corpus.tokens)]), bent.T @ pulled
 
 
 def _entry_curvature(
@@ -203,68 +203,3 @@ def _cross(
     partners = jnp.zeros(shape, pull.dtype).at[tokens, sequence].add(partner)
     by_sequence = jnp.zeros(shape[::-1], pull.dtype).at[sequence, tokens].add(pull)
     return partners @ by_sequence
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(3,))
-def _cross_of_many(
-    pull: Float[Array, "many width"],
-    partner: Float[Array, "many width"],
-    tokens: Int[Array, "many width"],
-    vocabulary: int,
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Compute Σ_X x hᵀ, over pairs of tokens on CPU, else by a matrix product."""
-    product = partial(_cross, vocabulary=vocabulary)
-    by_pairs = partial(_sum_of_pairs, vocabulary=vocabulary)
-    return jax.lax.platform_dependent(
-        pull, partner, tokens, cpu=by_pairs, default=product
-    )
-
-
-@_cross_of_many.defjvp
-@full_precision
-def _cross_of_many_jvp(
-    vocabulary: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
-    """Derivative of the product: a loop of unknown length cannot be transposed."""
-    pull, partner, tokens = primals
-    product = partial(_cross, tokens=tokens, vocabulary=vocabulary)
-    change = jax.jvp(product, (pull, partner), tangents[:2])[1]
-    return _cross_of_many(pull, partner, tokens, vocabulary), change
-
-
-def _sum_of_pairs(
-    pull: Float[Array, "many width"],
-    partner: Float[Array, "many width"],
-    tokens: Int[Array, "many width"],
-    vocabulary: int,
-) -> Float[Array, "vocabulary vocabulary"]:
-    """Compute `_cross` without terms that are below its rounding all together."""
-    sequences = len(tokens)
-    part = jnp.abs(partner) * jnp.abs(pull).max(axis=1, keepdims=True)
-    counted = part > jnp.finfo(pull.dtype).eps * part.max() / sequences
-    many = counted.sum(axis=1) > _FEW
-    total = jnp.zeros((vocabulary, vocabulary), pull.dtype)
-
-    remaining = jnp.where(counted & ~many[:, None], jnp.abs(partner), 0.0)
-    for _ in range(_FEW):
-        slot = jnp.argmax(remaining, axis=1, keepdims=True)
-        column = partial(jnp.take_along_axis, indices=slot, axis=1)
-        weight = jnp.where(column(remaining) > 0, column(partner), 0.0)
-        total = total.at[column(tokens), tokens].add(weight * pull)
-        remaining = jnp.put_along_axis(remaining, slot, 0.0, axis=1, inplace=False)
-
-    order = jnp.argsort(~many)
-
-    def block(number: Int[Scalar, ""], total: Array) -> Array:
-        position = number * _BLOCK + jnp.arange(_BLOCK)
-        kept = order[jnp.minimum(position, sequences - 1)]
-        ids, weights = tokens[kept], partner[kept]
-        weights = jnp.where((position < many.sum())[:, None], weights, 0.0)
-
-        def add(total: Array, column: tuple[Array, Array]) -> tuple[Array, None]:
-            at, weight = column
-            return total.at[at[:, None], ids].add(weight[:, None] * pull[kept]), None
-
-        return jax.lax.scan(add, total, (ids.T, weights.T))[0]
-
-    return jax.lax.fori_loop(0, -(-many.sum() // _BLOCK), block, total)

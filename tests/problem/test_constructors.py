@@ -32,7 +32,6 @@ from jaxselect.margin import pairs
 from jaxselect.margin.certificate import Reason, certify
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
-from jaxselect.model.curvature import query_curvature, score_curvature
 from jaxselect.report import because, in_words
 from jaxselect.stages import Proof
 from tests.problem.independent import (
@@ -402,22 +401,6 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     np.testing.assert_allclose(
         listed.margin.duals[one.held], duals[one.winner, one.loser][one.held], atol=1e-9
     )
-
-
-@pytest.mark.parametrize("classes", [(), (3,)])
-def test_curvature_by_entries_is_that_by_tokens(classes):
-    features, _, _, labels, mask = draws(6)
-    values = np.random.default_rng(7).normal(size=(SEQUENCES, WIDTH, *classes))
-    labels = np.arange(SEQUENCES) % 3 if classes else labels
-    problem = cross_attention(features, values, labels, mask=mask)
-    query = jnp.asarray(np.random.default_rng(8).normal(size=DIM))
-    logits = problem.logits(problem.scores(query))
-    bags = logits, problem.values, problem.corpus
-    assert problem.corpus.vocabulary**2 > 16 * problem.corpus.tokens.size
-    found = jax.jit(query_curvature)(problem.rows, [bags])
-    gradient, jacobian = jax.jit(score_curvature)(*bags)
-    assert_close(found[0], gradient @ problem.rows)
-    assert_close(found[1], problem.rows.T @ jacobian @ problem.rows)
 
 
 def test_an_end_reached_elsewhere_is_certified_within_another_program():
