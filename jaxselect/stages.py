@@ -2,9 +2,9 @@
 
 A stage ends when opposing forces cancel to below rounding. If the tied tokens are
 proved to rest, the next stage integrates the contracted problem. If a token returns to
-a tie, or the selected token changes too suddenly for log(1+t) to resolve the time, the
-next stage integrates the whole problem on a clock that starts there (mathematics,
-section 3g).
+a tie, the next stage integrates the whole problem on a clock that starts there. If the
+selected token changes too suddenly for log(1+t) to resolve the time, the same problem
+goes on on such a clock (mathematics, section 3g).
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ from .report import (
     table,
 )
 from .status import Status
-from .ties import Contracted, Ties, contract, find_ties, missed_by, no_ties
+from .ties import Contracted, Ties, contract, find_ties, left_out, no_ties
 
 if TYPE_CHECKING:
     import xarray
@@ -97,6 +97,10 @@ class Next(Status):
     WHOLE = 1, "The whole problem, on a clock that starts here."
     CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
     SETTLED = 3, "The same, after ties had more time to settle."
+    CONTINUED = (
+        4,
+        "The contracted problem of the stage before, on a clock that starts here.",
+    )
 
 
 class Point(eqx.Module):
@@ -196,7 +200,8 @@ def flow_to_end(
         until_norm: ‖p‖ to stop at.
         path_log_times: increasing values of the run's log(1+t) to save p at.
         stages: bound on the number of stages, at least one; traced. The program of one
-            stage from p_0, stages = 1, is half as long: it contracts nothing.
+            stage from p_0, stages = 1, is half as long: it contracts nothing. A call
+            that begins with CONTINUED finds its ties anew.
         settings: tolerances and bounds of the integration.
 
     Returns:
@@ -228,8 +233,8 @@ def flow_to_end(
         return _whole(problem, beginning(problem), norm, path_log_times, settings)
     most = jnp.asarray(stages, jnp.int32)
 
-    def stage_of(point: Point) -> Stage:
-        outset = _contracted(problem.starting_at(point.query), point)
+    def stage_of(point: Point, ties: Ties) -> Stage:
+        outset = _contracted(problem.starting_at(point.query), point, ties)
         return _stage(problem, outset, norm, path_log_times, point, settings)
 
     def more(state: tuple[Stage, Array]) -> Array:
@@ -238,12 +243,16 @@ def flow_to_end(
 
     def following(state: tuple[Stage, Array]) -> tuple[Stage, Array]:
         before, number = state
-        return _after(before, stage_of(before.point)), number + 1
+        stage = stage_of(before.point, before.ties)
+        return _after(before, stage), number + 1
 
-    start = beginning(problem) if point is None else point
+    start, none = beginning(problem) if point is None else point, no_ties(problem)
+    # Ties that were contracted are known within a call alone.
+    known = jnp.where(start.next == Next.CONTINUED, Next.WHOLE, start.next)
+    start = dataclasses.replace(start, next=known.astype(jnp.int32))
     # Traced once, for its shapes and for the loop.
-    stage_of = eqx.filter_closure_convert(stage_of, start)
-    begun = dataclasses.replace(_zeros_of(lambda: stage_of(start)), point=start)
+    stage_of = eqx.filter_closure_convert(stage_of, start, none)
+    begun = dataclasses.replace(_zeros_of(lambda: stage_of(start, none)), point=start)
     begun = _without_path(begun)
     return jax.lax.while_loop(more, following, (begun, jnp.asarray(0, jnp.int32)))[0]
 
@@ -356,7 +365,8 @@ def _stage(
     if point.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
-    again, settled = following == Next.WHOLE, following == Next.SETTLED
+    settled = following == Next.SETTLED
+    again = (following == Next.WHOLE) | (following == Next.CONTINUED)
     status = jnp.where(settled, FlowStatus.FORCES_CANCEL, status)
     log_time = log_time_of(origin, flow.log_time, begun)
     log_time = jnp.where(lawful, log_time, before)
@@ -397,15 +407,19 @@ def _following(
     """Choose the stage after one that ended with this `FlowStatus`."""
     cancel = (status == FlowStatus.FORCES_CANCEL) & ~stuck
     changed = status == FlowStatus.TIES_DISTURBED
-    whole = (status == FlowStatus.TIME_UNRESOLVED) | changed | (cancel & contracted)
+    unresolved = status == FlowStatus.TIME_UNRESOLVED
+    whole = unresolved | changed | (cancel & contracted)
     following = jnp.where(whole, Next.WHOLE, Next.NOTHING)
+    following = jnp.where(unresolved & contracted, Next.CONTINUED, following)
     following = jnp.where(cancel & ~contracted, Next.CONTRACTED, following)
     settled = bounded & (status == FlowStatus.NORM_NOT_REACHED)
     return jnp.where(settled, Next.SETTLED, following).astype(jnp.int32)
 
 
-def _contracted(problem: Problem, point: Point) -> _Outset:
+def _contracted(problem: Problem, point: Point, known: Ties) -> _Outset:
     """Contract the problem if its ties rest; else give them time.
+
+    Known ties that still rest are contracted again, on a clock that starts here.
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
@@ -433,23 +447,25 @@ def _contracted(problem: Problem, point: Point) -> _Outset:
         return whole
 
     def without() -> _Outset:
-        ties = find_ties(problem, now)
+        continued = point.next == Next.CONTINUED
+        ties = jax.lax.cond(continued, lambda: known, lambda: find_ties(problem, now))
         few = contract(problem, ties)
         assert few.held is not None
         after = few.problem
         logits = after.logits(after.scores(after.start))
         _, push = few.held.excess(logits, after.values, after.corpus)
-        rests = ties.proved & (push <= 0)
-        missed = missed_by(problem, ties, now)
+        exact = continued | (left_out(problem, ties, now) <= TOLERANCE)
+        rests = ties.proved & exact & (push <= 0)
         time = jnp.log(_SETTLING / ties.rest.stiffness)
         later = time + math.log(2)
-        settles = ties.minimal & (later < now) & (point.next != Next.SETTLED)
+        settles = ties.minimal & (later < now) & (point.next == Next.CONTRACTED)
         bags = problem.logits(problem.scores(problem.start)), problem.values, corpus
         more = ties.minimal & ~settles & (cancellation(now, *bags) <= _MORE)
         begin = jnp.where(settles, time, now)
         until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
+        until = jnp.where(continued, LATEST, until)
         moving = whole._replace(begin=begin, until=until)
-        resting = _from(point, few, dataclasses.replace(ties, missed=missed))
+        resting = _from(point, few, ties)
         return jax.tree.map(partial(jnp.where, rests), resting, moving)
 
     return jax.lax.cond(point.next >= Next.CONTRACTED, without, lambda: whole)

@@ -56,7 +56,6 @@ class Ties(eqx.Module):
         moved: ‖Π p − z*‖.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
             not: what a move along the ties does to the scores of that sequence.
-        missed: displacement by forces that the contraction leaves out.
     """
 
     selected: Bool[Array, "sequences width"]
@@ -67,7 +66,6 @@ class Ties(eqx.Module):
     root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
     widths: Float[Array, " sequences"]
-    missed: Float[Array, " dim"]
 
     @property
     def point(self) -> Float[Any, " dim"]:
@@ -82,9 +80,7 @@ class Ties(eqx.Module):
     @property
     def resting(self) -> RestingTies:
         """What a certificate needs to know of them."""
-        return RestingTies(
-            self.tied.any(), self.rest, self.moved, self.widths, self.missed
-        )
+        return RestingTies(self.tied.any(), self.rest, self.moved, self.widths)
 
     @property
     def minimal(self) -> Bool[Scalar, ""]:
@@ -188,7 +184,6 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         root=root,
         moved=jnp.linalg.norm(inside.start - place),
         widths=_diameters(problem.rows @ axes.T, present, corpus),
-        missed=jnp.zeros_like(problem.start),
     )
 
 
@@ -326,7 +321,6 @@ def no_ties(problem: Problem) -> Ties:
         root=zeros((size, size)),
         moved=number,
         widths=zeros(len(corpus.tokens)),
-        missed=zeros(dim),
     )
 
 
@@ -431,22 +425,27 @@ def _held(
     )
 
 
-def missed_by(
+def left_out(
     problem: Problem, ties: Ties, log_time: Float[Scalar, ""] | float
-) -> Float[Array, " dim"]:
-    """Estimate the displacement by forces that a contraction leaves out.
+) -> Float[Scalar, ""]:
+    """Estimate how far scores move, in a unit of log-time, by what contraction omits.
 
     Losing tokens keep the ties off their rest by δ = −H⁻¹ Π∇L(z* + p′), which changes
     the forces on p′ by −(1 − Π) ∇²L δ: all of a force that else cancels between bags.
 
-    Source: mathematics, definition 3e.6.
+    Source: mathematics, section 3g.
     """
     axes, across = ties.axes, _orthogonal(ties.axes)
     rest = problem.scores(ties.point + across(problem.start))
     bags = problem.logits(rest), problem.values, problem.corpus
     pull, jacobian = query_curvature(problem.rows, [bags], log_time)
     off = ties.root @ (ties.root.T @ (axes @ pull)) * jnp.exp(-log_time)
-    return across(jacobian @ (off @ axes))
+    scores = problem.corpus.gather(problem.rows @ across(jacobian @ (off @ axes)))
+    some = problem.present
+    most, least = (
+        jnp.where(some, each, -jnp.inf).max(axis=1) for each in (scores, -scores)
+    )
+    return jnp.max(jnp.where(some.any(axis=1), most + least, 0.0))
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:

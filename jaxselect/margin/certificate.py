@@ -316,9 +316,7 @@ def certify(
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
     of_kind("flow", flow, Flow)
-    missed = 0.0 if ties is None else ties.missed
-    before = flow.earlier_query - missed
-    end = _predict_end(problem, flow.query, flow.log_time, before)
+    end = _predict_end(problem, flow.query, flow.log_time, flow.earlier_query)
     return certificate_of(problem, flow, end, tolerance=tolerance, ties=ties)
 
 

@@ -47,14 +47,12 @@ class RestingTies(NamedTuple):
         rest: z*, where they rest, with the numbers that prove it.
         moved: ‖Πp − z*‖ when they were contracted.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every bag.
-        missed: displacement by forces that their contraction left out.
     """
 
     tied: Any
     rest: Minimum
     moved: Number
     widths: Float[Any, " sequences"]
-    missed: Float[Any, " dim"] | float = 0.0
 
 
 class TieMotion(NamedTuple):

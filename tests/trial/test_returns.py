@@ -63,6 +63,21 @@ def test_a_path_holds_the_closed_form_across_the_stages():
     np.testing.assert_allclose(lead, wanted, atol=0.3)
 
 
+def test_a_token_returns_beside_ties_that_stay_contracted():
+    """In less time than the last digit of log t: clock after clock starts there."""
+    tied, gap = [[3, 4]] * 3, 200.0
+    bags = from_sequences([[0, 1], [0, 2], *tied], [1, 1, 1, -1, 1], vocabulary=5)
+    start = gap * jnp.array([1 / 3, -2 / 3, 1 / 3, 0.0, 0.0])
+    values = jnp.array([0.0, 1.0, -1.0, 1.0, -1.0])
+    # A bag has the weight of a fifth in the place of a half.
+    when = returns_at(gap) + np.log(5 / 2) + np.array([-0.1, 0.1])
+    solved = solve(attention(Parameters(jnp.eye(5), start, values), bags), at=when)
+    before, after = np.asarray(solved.path.trained)
+    assert before[1] < before[0] - 1 and after[1] > after[0] + 1
+    assert solved.status is TrialStatus.TIED
+    assert solved.selected == [[1], [0], *tied]
+
+
 def test_a_token_may_return_to_finite_odds():
     solved = solve(preferring(40.0, TWO_AGAINST_ONE))
     assert solved.status is TrialStatus.TIED
