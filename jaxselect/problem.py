@@ -413,8 +413,8 @@ def next_token(
 
     Example:
         >>> problem = next_token([[1, 2, 0], [1, 2, 0]], [1, 2], jnp.eye(3))
-        >>> problem.rows.shape, problem.values.tolist()
-        ((3, 4), [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> problem.values.tolist()
+        [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     table = reals("embeddings", embeddings, "vocabulary, dim")
     vocabulary = len(table)
@@ -426,7 +426,12 @@ def next_token(
             "token id for each"
         )
     words = from_sequences(bags, np.ones(len(bags)), vocabulary=vocabulary)
-    ids, counts = np.asarray(words.tokens), np.asarray(words.counts)
+    # Shapes that depend on those of the arguments alone share their programs.
+    width = max(map(len, bags))
+    ids, counts = (
+        np.pad(each, ((0, 0), (0, width - each.shape[1])))
+        for each in (np.asarray(words.tokens), np.asarray(words.counts))
+    )
     found = (ids == follows[:, None]) & (counts > 0)
     if not found.any(axis=1).all():
         row = np.argmin(found.any(axis=1))
@@ -440,6 +445,8 @@ def next_token(
     first = int(pairs[0] < 0)
     tokens = np.maximum(tokens.reshape(both.shape) - first, 0)
     pairs = pairs[first:]
+    size = min(ids.size, vocabulary**2)
+    pairs = np.pad(pairs, (0, size - len(pairs)), mode="edge")
     values, counts = jnp.asarray(found, table.dtype), np.asarray(counts, float)
     if not is_traced(table):
         alike = _alike(table)[ids]
@@ -455,7 +462,7 @@ def next_token(
     )
     keys, queries = (table, pairs // vocabulary), (table, pairs % vocabulary)
     problem = _of_matrix(keys, queries, start, values, corpus, "embeddings")
-    return dataclasses.replace(problem, ids=words.tokens)
+    return dataclasses.replace(problem, ids=jnp.asarray(ids, words.tokens.dtype))
 
 
 def _entries(

@@ -247,6 +247,14 @@ def test_finite_part_of_next_tokens_is_the_log_of_their_frequencies():
     np.testing.assert_allclose(found.direction, wanted, atol=1e-8)
 
 
+def test_contexts_of_one_length_make_problems_of_one_shape():
+    """So that they share a program, whichever of their tokens are equal."""
+    contexts = [[0, 1, 2], [3, 1, 0]], [[0, 0, 1], [1, 0, 0]], [[2, 2, 2], [2, 2, 2]]
+    made = [next_token(each, [one[0] for one in each], np.eye(4)) for each in contexts]
+    kinds = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in made]
+    assert kinds[0] == kinds[1] == kinds[2]
+
+
 def test_random_graphs_of_tokens_decompose():
     """For each query the targets keep their frequencies, and lead all other tokens."""
     for seed in range(4):
