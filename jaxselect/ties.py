@@ -296,13 +296,19 @@ def _diameters(
     corpus: Corpus,
 ) -> Float[Array, " sequences"]:
     """Compute max ‖E_s − E_r‖ over some entries of every bag."""
-    width, axes = corpus.tokens.shape[1], rows.shape[1]
+    (bags, width), (vocabulary, axes) = corpus.tokens.shape, rows.shape
+    by_token = vocabulary**2 <= bags * width**2
+    of_tokens = difference_lengths(rows) if by_token else None
 
     def of_bag(tokens: Array, some: Array) -> Float[Scalar, ""]:
-        apart = difference_lengths(rows[tokens])
+        if of_tokens is None:
+            apart = difference_lengths(rows[tokens])
+        else:
+            apart = of_tokens[tokens[:, None], tokens[None]]
         return jnp.max(jnp.where(some[:, None] & some[None], apart, 0.0))
 
-    return map_blocks(of_bag, corpus.tokens, some, numbers=width * (width + axes))
+    numbers = width * (width + (0 if by_token else axes))
+    return map_blocks(of_bag, corpus.tokens, some, numbers=numbers)
 
 
 def no_ties(problem: Problem) -> Ties:
