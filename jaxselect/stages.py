@@ -97,10 +97,7 @@ class Next(Status):
     WHOLE = 1, "The whole problem, on a clock that starts here."
     CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
     SETTLED = 3, "The same, after ties had more time to settle."
-    CONTINUED = (
-        4,
-        "The contracted problem of the stage before, on a clock that starts here.",
-    )
+    CONTINUED = 4, "The contracted problem of the stage before."
 
 
 class Point(eqx.Module):
@@ -183,6 +180,7 @@ def flow_to_end(
     *,
     until_norm: Float[Scalar, ""] | float,
     path_log_times: Float[Array, " times"] | None = None,
+    ties: Ties | None = None,
     stages: Int[Scalar, ""] | int = STAGES,
     settings: FlowSettings = FlowSettings(),
 ) -> Stage:
@@ -199,9 +197,10 @@ def flow_to_end(
             default.
         until_norm: ‖p‖ to stop at.
         path_log_times: increasing values of the run's log(1+t) to save p at.
+        ties: those of a former call's last stage; without them the whole problem is
+            taken where this stage would go on with contracted ties.
         stages: bound on the number of stages, at least one; traced. The program of one
-            stage from p_0, stages = 1, is half as long: it contracts nothing. A call
-            that begins with CONTINUED finds its ties anew.
+            stage from p_0, stages = 1, is half as long: it contracts nothing.
         settings: tolerances and bounds of the integration.
 
     Returns:
@@ -246,14 +245,15 @@ def flow_to_end(
         stage = stage_of(before.point, before.ties)
         return _after(before, stage), number + 1
 
-    start, none = beginning(problem) if point is None else point, no_ties(problem)
-    # Ties that were contracted are known within a call alone.
-    known = jnp.where(start.next == Next.CONTINUED, Next.WHOLE, start.next)
-    start = dataclasses.replace(start, next=known.astype(jnp.int32))
+    start = beginning(problem) if point is None else point
+    known = no_ties(problem) if ties is None else ties
+    if ties is None:
+        anew = jnp.where(start.next == Next.CONTINUED, Next.WHOLE, start.next)
+        start = dataclasses.replace(start, next=anew.astype(jnp.int32))
     # Traced once, for its shapes and for the loop.
-    stage_of = eqx.filter_closure_convert(stage_of, start, none)
-    begun = dataclasses.replace(_zeros_of(lambda: stage_of(start, none)), point=start)
-    begun = _without_path(begun)
+    stage_of = eqx.filter_closure_convert(stage_of, start, known)
+    begun = _without_path(_zeros_of(lambda: stage_of(start, known)))
+    begun = dataclasses.replace(begun, point=start, ties=known)
     return jax.lax.while_loop(more, following, (begun, jnp.asarray(0, jnp.int32)))[0]
 
 
@@ -419,7 +419,7 @@ def _following(
 def _contracted(problem: Problem, point: Point, known: Ties) -> _Outset:
     """Contract the problem if its ties rest; else give them time.
 
-    Known ties that still rest are contracted again, on a clock that starts here.
+    Known ties that still rest are contracted again.
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
@@ -788,73 +788,80 @@ def _to_the_end(
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
     reach = partial(_solve, problem, at=times, settings=settings)
-    point, first = beginning(problem), norm
+    point, ties, first = beginning(problem), no_ties(problem), norm
     if first is None:
         first = jnp.maximum(FIRST_NORM, FURTHER * jnp.linalg.norm(problem.start))
     if traced:
         reach = partial(reach, stages=STAGES)
-        return (
-            _in_one_loop(reach, point, first) if norm is None else reach(first, point)
-        )
+        if norm is None:
+            return _in_one_loop(reach, first, point, ties)
+        return reach(first, point, ties)
     with progress() as say:
-        found = _reached(reach, first, point, say)
+        found = _reached(reach, first, point, ties, say)
         while norm is None and found.status not in CERTIFIED:
             say(_so_far(found))
             point, first = _onward(found), FURTHER * first
             if point.next == Next.NOTHING:
                 break
-            found = _joined(found, _reached(reach, first, point, say))
+            further = _reached(reach, first, point, found.stage.ties, say)
+            found = _joined(found, further)
     return found
 
 
 def _reached(
-    reach: Callable[..., Solved], norm: Array, point: Point, say: Callable[[str], Any]
+    reach: Callable[..., Solved],
+    norm: Array,
+    point: Point,
+    ties: Ties,
+    say: Callable[[str], Any],
 ) -> Solved:
     """Follow a flow to a norm; most need one stage, whose program is half as long."""
-    found = reach(norm, point, stages=1)
+    if point.next == Next.CONTINUED:
+        return reach(norm, point, ties, stages=STAGES - 1)
+    found = reach(norm, point, ties, stages=1)
     if found.stage.point.next == Next.NOTHING:
         return found
     say(_so_far(found))
-    return _joined(found, reach(norm, found.stage.point, stages=STAGES - 1))
+    further = reach(norm, found.stage.point, found.stage.ties, stages=STAGES - 1)
+    return _joined(found, further)
 
 
 def _in_one_loop(
-    reach: Callable[[Array, Point], Solved], point: Point, norm: Array
+    reach: Callable[[Array, Point, Ties], Solved],
+    norm: Array,
+    point: Point,
+    ties: Ties,
 ) -> Solved:
     """Follow a flow until it is certified, or known why not, in one traced loop."""
 
     def go_on(state: tuple[Solved, Point, Array]) -> tuple[Solved, Point, Array]:
         before, point, norm = state
-        found = _joined(before, reach(norm, point))
+        found = _joined(before, reach(norm, point, before.stage.ties))
         return found, _onward(found), FURTHER * norm
 
     def open_yet(state: tuple[Solved, Point, Array]) -> Array:
         return state[1].next != Next.NOTHING
 
-    nothing = _zeros_of(lambda: reach(norm, point))
+    nothing = _zeros_of(lambda: reach(norm, point, ties))
     stage = _without_path(nothing.stage)
     failed = jnp.full_like(stage.flow.status, FlowStatus.FAILED)
     flow = dataclasses.replace(stage.flow, status=failed)
-    stage = dataclasses.replace(stage, flow=flow)
+    stage = dataclasses.replace(stage, flow=flow, ties=ties)
     nothing = dataclasses.replace(nothing, stage=stage)
     return jax.lax.while_loop(open_yet, go_on, (nothing, point, norm))[0]
 
 
 @compiled_alone
 def _onward(found: Solved) -> Point:
-    """Find where a flow goes on, if its end is not certified, but may be later.
-
-    One whose ties were contracted begins again: late, forces no longer show the ties.
-    """
+    """Find where a flow goes on, if its end is not certified, but may be later."""
     stage, status = found.stage, found.certificate.status
     largest = FURTHER * jnp.max(jnp.abs(found.problem.scores(stage.point.query)))
     later = (stage.flow.status == FlowStatus.REACHED) & resolves(largest)
     later &= ~jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     later &= found.certificate.reason != Reason.NUMBERS
-    again = partial(jnp.where, stage.contracted)
-    point = jax.tree.map(again, beginning(found.problem), stage.point)
-    following = jnp.where(later, Next.WHOLE, Next.NOTHING).astype(jnp.int32)
-    return dataclasses.replace(point, next=following)
+    same = jnp.where(stage.contracted, Next.CONTINUED, Next.WHOLE)
+    following = jnp.where(later, same, Next.NOTHING).astype(jnp.int32)
+    return dataclasses.replace(stage.point, next=following)
 
 
 @compiled_alone
@@ -862,9 +869,8 @@ def _joined(before: Solved, after: Solved) -> Solved:
     """Add what came before; where one stage goes on, it is one flow from its start."""
     former, stage = before.stage, _after(before.stage, after.stage)
     same = former.point.clock_start == stage.point.clock_start
-    # After a contracted stage a run begins again.
-    same &= (former.flow.status == FlowStatus.REACHED) & ~former.contracted
-    same &= ~stage.contracted
+    same &= former.flow.status == FlowStatus.REACHED
+    same &= former.contracted == stage.contracted
     start = jnp.where(same, former.problem.start, stage.problem.start)
     problem = stage.problem.starting_at(start)
     return dataclasses.replace(after, stage=dataclasses.replace(stage, problem=problem))
@@ -910,6 +916,7 @@ def _solve(
     problem: Problem,
     until_norm: Array,
     point: Point,
+    ties: Ties,
     *,
     at: Array | None = None,
     stages: int,
@@ -923,6 +930,7 @@ def _solve(
             point,
             until_norm=until_norm,
             path_log_times=at,
+            ties=ties,
             stages=stages,
             settings=settings,
         )

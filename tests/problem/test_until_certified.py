@@ -188,7 +188,29 @@ def test_what_is_shown_is_log_time_steps_and_ties(monkeypatch):
     assert list(steps) == sorted(steps) and steps[-1] < found.flow.num_steps
 
 
-def test_a_run_that_begins_again_starts_where_it_began():
+def test_a_run_goes_on_with_the_ties_that_it_has_contracted():
+    """Late, forces no longer show them, and from p_0 on it would take as long again."""
+    features, values, labels = DRAWS[0]
+    bags = np.zeros((N + 3, WIDTH, DIM + 2))
+    bags[:N, :, :DIM], bags[N:, :2, DIM:] = features, np.eye(2)
+    mask = np.arange(WIDTH) < np.where(np.arange(N + 3) < N, WIDTH, 2)[:, None]
+    given = np.zeros((N + 3, WIDTH))
+    given[:N], given[N:, :2] = values, [1.0, -1.0]
+    labels = np.append(labels, [1, 1, -1])
+    problem = cross_attention(bags, given, labels, mask=mask)
+    found = solve(problem)
+    assert found.status == TrialStatus.TIED and norm_of(found) > 1.5 * FIRST_NORM
+    at_once = solve(problem, until_norm=norm_of(found))
+    assert at_once.status == TrialStatus.TIED
+    assert int(found.flow.num_steps) < 1.5 * int(at_once.flow.num_steps)
+    apart = problem.scores(found.trained - at_once.trained)
+    np.testing.assert_allclose(apart, 0.0, atol=1e-3)
+    # All of its last stage is one flow, and has its start.
+    start = problem.scores(found.stage.problem.start - at_once.stage.problem.start)
+    np.testing.assert_allclose(start, 0.0, atol=1e-3)
+
+
+def test_another_problem_than_that_of_the_stage_before_has_its_own_start():
     """Ties were contracted before, and are not in the stage that follows."""
     bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
     start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
