@@ -149,7 +149,7 @@ def compare(across: np.ndarray, upward: np.ndarray, table: tuple, level: bool) -
         "ours": ours,
         "number": number,
         "close": off <= CLOSE * np.maximum(size, 0.1 * size.max()),
-        **compare_bins(ours, theirs, level),
+        **compare_bins(ours, theirs),
     }
 
 

@@ -2,10 +2,9 @@
 
 In the runs of `make sweep`, which fulfil Assumption 1, ‖p‖ is certified to grow without
 bound or p to converge. The authors' reply asks for a large d only, whatever the data.
-Beside
-them therefore the bag of two tokens under both labels: p converges where the values of
-the two differ in sign after the step, a share (2/π) arctan(1/|1 − η₀/8|) of the draws
-at any d (mathematics, remark 3.4).
+Beside them therefore the bag of two tokens under both labels: p converges where the
+values of the two differ in sign after the step, a share (2/π) arctan(1/|1 − η₀/8|) of
+the draws at any d (mathematics, remark 3.4).
 
     python -m experiments.paper.lemma_4_2
 """

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.beyond import purity
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished, read
 from experiments.paper import lemma_4_1 as text_lemma
@@ -72,19 +71,6 @@ def test_smoke_preset_runs_and_leaves_a_figure(
         bag, ours = results["bag_of_words"], results["models"]["together"]
         behind = ours["test_accuracy"] < bag["test_accuracy"]
         assert bag["ahead_of_ours"] is behind is ("below it: test accuracy" in said)
-
-
-def test_flows_on_reviews_go_on_or_rest_and_are_certified():
-    settings = dataclasses.replace(purity.PRESETS["smoke"], at_least=(0.0,))
-    found: dict = {}
-    purity.on_reviews(settings, found)
-    cells, dims = found["cells"], settings.review_dims
-    rests = [cell for cell in cells if cell["dim"] == min(dims)]
-    assert {cell["status"] for cell in rests} == {"AT_REST"}
-    assert all(cell["growth"] == 0 for cell in rests)
-    goes_on = [cell for cell in cells if cell["dim"] == max(dims)]
-    assert {cell["status"] for cell in goes_on} <= {"TIED", "SELECTED"}
-    assert all(cell["gap"] <= 1e-10 and cell["growth"] > 0 for cell in goes_on)
 
 
 def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
