@@ -103,7 +103,7 @@ def formula(settings: Settings) -> dict[str, np.ndarray]:
 
 
 def draw(finished: Finished) -> Figure:
-    """E·v_k after one step against the formula; for reviews, beside published bins."""
+    """E·v_k after one step, against the formula; of reviews, beside published means."""
     tables = tables_of(finished, TABLE)
     count = 1 + len(tables)
     figure, panels = subplots(1, count, figsize=(3.6 * count, 3.2), squeeze=False)

@@ -117,10 +117,7 @@ def predicted(step_sizes: np.ndarray) -> np.ndarray:
 
 
 def draw(finished: Finished) -> Figure:
-    """Left: ‖p‖ of a few runs, ‖p_mm‖ log t dashed. Right: how often p converges.
-
-    Curves with tied tokens end where these are certified.
-    """
+    """Left: ‖p‖ of a few runs, ‖p_mm‖ log t dashed. Right: how often p converges."""
     figure, (left, right) = subplots(1, 2, figsize=(7.4, 3.2))
     shown = list(examples(_runs.runs(finished)))
     for one, look in zip(shown, styles(len(shown)), strict=True):

@@ -131,7 +131,7 @@ def narrower(found: Finished, part: str) -> Measured:
     return Measured(verdict, said, sample, "–", criterion)
 
 
-CHOSEN = " (this ratio chooses the step)"
+CHOSEN = " (chosen so that this ratio is nearest to theirs)"
 CLAIMS = (
     Claim(
         "One step on E, then p and v alone: the spread of E·v within bins is roughly 8 "
