@@ -175,3 +175,12 @@ def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
     assert found == pytest.approx(
         {"values": 3, "values_relative": 3, "scores": 2, "scores_relative": 1}
     )
+
+
+def test_the_spread_of_scores_is_judged_where_that_of_values_is_nearest():
+    row = {"steps": 640, "values": 8.0, "values_relative": 1.0, "scores_relative": 1.0}
+    grades = Verdict.REPRODUCED, Verdict.IN_PART, Verdict.NOT_REPRODUCED
+    for scores, verdict in zip((5.8, 3.0, 0.9), grades, strict=True):
+        told = {"ratio": [row | {"scores": scores}], "published": True, "vocabulary": 9}
+        found = Finished({"steps": 300}, told, {}, {})
+        assert one_step_spread.narrower(found, "scores").verdict is verdict
