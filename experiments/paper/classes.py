@@ -167,7 +167,7 @@ CLAIMS = (
         "Reply to reviewer E1M4, Q2, table of class 2",
     ),
     Claim(
-        "From −66 to 42 for class 4.",
+        "The same for class 4: from −66 to 42.",
         partial(of_class, part="values 3"),
         "Reply to reviewer E1M4, Q2, table of class 4",
     ),

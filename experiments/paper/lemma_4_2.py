@@ -165,7 +165,8 @@ def for_any_data(found: Finished) -> Measured:
         "false for some data: if one bag of two tokens appears with both labels, p "
         f"stays bounded in {percent(share[-1, 0], 1)} of the draws at η₀ = 0 and in "
         f"{percent(share[-1, -1], 1)} at η₀ = {num(last)}, at any d (here "
-        f"{num(found.settings['dims'][-1])}); the share is predicted to {num(far, 2)}",
+        f"{num(found.settings['dims'][-1])}); shares differ from the predicted ones by "
+        f"{num(far, 2)} at most",
         f"{draws:,} draws each",
         "–",
         "values of the two tokens that differ in sign: L then has a minimum at a "

@@ -214,8 +214,7 @@ def then_max_margin(found: Finished) -> Measured:
     return Measured(
         of_cases(int((off[ends == 0] <= CLOSE).sum()), int((ends == 0).sum())),
         "‖p‖ · (direction error) differs from the limit of p_mm by a relative "
-        f"{num(worst, 2)} at most, and by {num(others, 2)} in all certified runs, "
-        "whatever they select",
+        f"{num(worst, 2)} at most; over all certified runs by {num(others, 2)} at most",
         f"certified runs that select all: {', '.join(each)} relevant in each sequence",
         "–",
         f"within {CLOSE:.0%} in every one of them",
