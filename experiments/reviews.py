@@ -143,18 +143,16 @@ def compare_with_lemma(
 
     Returns:
         `correlation` of E_s¹ᵀv with α_s; `slope_ratio`, its regression slope over η₀/2;
-        `noise`, the standard deviation of what the regression leaves; `residual`,
-        ‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖.
+        `residual`, ‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖.
     """
     alpha = importance(corpus)
     aligned = np.asarray(after.embeddings @ before.head, float)
-    slope, offset = np.polyfit(np.asarray(alpha, float), aligned, 1)
+    slope, _ = np.polyfit(np.asarray(alpha, float), aligned, 1)
     wanted = 0.5 * step_size * alpha
     change = after.embeddings - before.embeddings - jnp.outer(wanted, before.head)
     return {
         "correlation": float(np.corrcoef(alpha, aligned)[0, 1]),
         "slope_ratio": float(slope / (0.5 * step_size)),
-        "noise": float(np.std(aligned - slope * np.asarray(alpha, float) - offset)),
         "residual": float(jnp.linalg.norm(change) / jnp.linalg.norm(wanted)),
     }
 

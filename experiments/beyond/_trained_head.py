@@ -17,14 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
-from experiments.common.statistics import largest, mean
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import (
     FlowStatus,
     cls_flow,
     direction_error,
-    local_exponents,
     velocity,
 )
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
@@ -96,12 +94,10 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         query: jax.Array,
     ) -> tuple[jax.Array, ...]:
         here = attention(Parameters(rows, query, head), corpus)
-        exponent, _ = local_exponents(here, direction, log_time, query)
         heading = velocity(here, log_time, query) / pace
         return (
             jnp.linalg.norm(query),
             direction_error(query, direction),
-            exponent,
             heading,
         )
 
@@ -112,9 +108,7 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
     paces = jnp.stack([jnp.ones_like(marks), 2 / marks])
     paths = jnp.stack([alone.path_query, beside.path_query])
     both = jax.vmap(along, (0, 0, 0, None, 0))
-    norms, errors, exponents, headings = both(
-        heads, solved.direction[:-1], paces, marks, paths
-    )
+    norms, errors, headings = both(heads, solved.direction[:-1], paces, marks, paths)
     return {
         "embeddings": rows,
         "pairs": pairs[BESIDE],
@@ -126,7 +120,6 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         "directions": solved.direction[:-1],
         "norms": norms,
         "errors": errors,
-        "exponents": exponents,
         "headings": headings,
     }
 
@@ -162,33 +155,28 @@ def classify(found: dict[str, np.ndarray], tolerance: float) -> dict[str, np.nda
 
     Returns:
         `status`, a `Heading` each; `off`, ‖dp/dτ − p_mm‖/‖p_mm‖ of both flows along the
-        marks; `off_relaxed`, likewise of p beside v and the relaxed problem; `check`,
-        the distance of both solutions over ‖p_mm‖.
+        marks; `check`, the distance of both solutions over ‖p_mm‖.
     """
-    status, off_relaxed, check = [], [], []
+    status, check = [], []
     off = _relative(found["headings"], found["directions"][:, :, None])
     for lane, rows in enumerate(found["embeddings"]):
         solution = found["directions"][lane, BESIDE]
         winner, loser = np.nonzero(found["pairs"][lane])
         wanted = found["support_pairs"][lane][winner, loser].astype(float)
         target = relaxed(rows[winner] - rows[loser], wanted)
-        off_relaxed.append(_relative(found["headings"][lane, BESIDE], target))
         check.append(_relative(target, solution))
         status.append(
             heading(
                 reached=bool(found["reached"][lane].all()),
                 solved=bool(found["solved"][lane].all()),
                 off=float(off[lane, BESIDE, -1]),
-                off_relaxed=float(off_relaxed[-1][-1]),
+                off_relaxed=float(
+                    _relative(found["headings"][lane, BESIDE, -1], target)
+                ),
                 tolerance=tolerance,
             )
         )
-    return {
-        "status": np.array(status),
-        "off": off,
-        "off_relaxed": np.array(off_relaxed),
-        "check": np.array(check),
-    }
+    return {"status": np.array(status), "off": off, "check": np.array(check)}
 
 
 def heading(
@@ -245,42 +233,6 @@ def relaxed(differences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     rest = target - system @ weights
     # No rest, no p: a convex combination of the D_k vanishes.
     return -rest[:-1] / rest[-1] if size > 1e-9 else np.full(len(rest) - 1, np.nan)
-
-
-def summary(found: dict[str, np.ndarray], log_times: np.ndarray) -> dict:
-    """Summary over all draws of one kind; means over certified ones."""
-    status = found["status"]
-    late = np.arange(len(log_times)) >= len(log_times) // 2
-    held, failed = status == Heading.UNCHANGED, status == Heading.RELAXED
-    ended = found["reached"].all(axis=1)
-    pace = [
-        np.polyfit(np.log(log_times[late]), np.log(off[late]), 1)[0]
-        for off in found["off"][held, BESIDE]
-    ]
-    results: dict = {
-        "draws": len(status),
-        "status": {name.name: int((status == name).sum()) for name in Heading},
-        "failing_share": mean(failed[held | failed]),
-        "v_needs_every_sequence": int((ended & found["supports"].all(axis=1)).sum()),
-        "same_selection": int((ended & found["same_selection"]).sum()),
-        "off_largest": largest(found["off"][held, BESIDE, -1]),
-        "off_exponent_in_log_time": mean(np.array(pace)),
-        "off_relaxed_largest": largest(found["off_relaxed"][failed, -1]),
-        "off_where_it_fails": mean(found["off"][failed, BESIDE, -1]),
-        "solvers_differ": largest(found["check"][held & found["supports"].all(axis=1)]),
-    }
-    for name, which, shown in (
-        ("alone", ALONE, held | failed),
-        ("beside_v", BESIDE, held),
-        ("where_it_fails", BESIDE, failed),
-    ):
-        results |= {
-            f"{name}_error_first": mean(found["errors"][shown, which, 0]),
-            f"{name}_error_last": mean(found["errors"][shown, which, -1]),
-            f"{name}_exponent": mean(found["exponents"][shown, which, -1]),
-            f"{name}_norm": mean(found["norms"][shown, which, -1]),
-        }
-    return results
 
 
 def _alone(

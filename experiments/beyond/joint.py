@@ -37,10 +37,10 @@ from experiments.common.claims import (
 )
 from experiments.common.console import command, say
 from experiments.common.devices import configure
-from experiments.common.numbers import counted, finite, percent
+from experiments.common.numbers import counted, finite, in_words, percent
 from experiments.common.results import Finished
 from experiments.common.resume import run_resumable, write_columns
-from experiments.common.statistics import bootstrap
+from experiments.common.statistics import bootstrap, largest
 from experiments.common.study import (
     Bound,
     Count,
@@ -415,7 +415,7 @@ def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
                 "trained": name,
                 "dim": dim,
                 "reached": int((here["status"] == FlowStatus.REACHED).sum()),
-                "form_change": largest(here["form_change"]),
+                "form_change": largest(finite(here["form_change"])),
             }
             for quantity, ratio in ratios.items():
                 fixed = {"cls_norm": rates[1], "head_norm": rates[2]}.get(quantity, 1.0)
@@ -501,26 +501,14 @@ def crossover(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarr
     rates = [(eta, 1.0, 1.0) for eta in plan.etas]
     law, flow = predict(plan, rates)
     ratio = np.exp(rows["log_off"] - law.log_weight[:, None])
-    of_flow = np.exp(rows["log_off"] - flow.log_weight[:, None])
-    found = []
-    for place, eta in enumerate(plan.etas):
-        theory = plan.theory(rates[place])
-        values, scores = theory.values, theory.scores
-        found.append(
-            {
-                "eta": eta,
-                # A_v and A_p double their squares here.
-                "value_crossover": float(
-                    0.5 * values.start_speed / np.sqrt(values.product)
-                ),
-                "score_crossover": float(
-                    0.5 * scores.start_speed / np.sqrt(scores.product)
-                ),
-                "off": interval(ratio[place, :, -1]),
-                "begins": begins(ratio[place].mean(axis=0), plan.marks),
-                "two_variables_begin": begins(of_flow[place].mean(axis=0), plan.marks),
-            }
-        )
+    found = [
+        {
+            "eta": eta,
+            "off": interval(one[:, -1]),
+            "begins": begins(one.mean(axis=0), plan.marks),
+        }
+        for eta, one in zip(plan.etas, ratio, strict=True)
+    ]
     arrays = {
         "off": np.exp(rows["log_off"]),
         "law": np.exp(law.log_weight),
@@ -547,12 +535,6 @@ def interval(values: np.ndarray) -> dict[str, float]:
     return {"mean": float(values.mean()), "low": low, "high": high}
 
 
-def largest(values: np.ndarray) -> float | None:
-    """The largest of the numbers that are known; None without one."""
-    known = values[np.isfinite(values)]
-    return float(known.max()) if len(known) else None
-
-
 def selection_cells(plan: Settings) -> list[Cell]:
     """Unequal classes, over η and the step on E."""
     return [
@@ -567,7 +549,7 @@ def selection_cells(plan: Settings) -> list[Cell]:
 
 
 def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
-    """Numbers of selected tokens, |b_mm|², and the residuals of the KKT point."""
+    """Numbers of selected tokens, and of runs that select every important one."""
     shape = (len(plan.classes), len(plan.alignments), len(plan.selection_etas))
     rows = rows.reshape(*shape, len(plan.draws))
     number = rows["selected"].sum(axis=-1)
@@ -584,10 +566,6 @@ def selection(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarr
                 "eta": plan.selection_etas[place[2]],
                 "all_important": int(full[place].sum()),
                 "tokens": interval(number[place].astype(float)),
-                "square_off": largest(np.abs(here["square"] - number[place])),
-                "stationarity": largest(here["stationarity"]),
-                "slackness": largest(here["slackness"]),
-                "balance_off": largest(np.abs(here["balance"] - 1)),
                 "draws": len(here),
             }
         )
@@ -605,8 +583,6 @@ FROZEN = {"equal": Problem(20, 6, 2, 14), "unequal": Problem(20, 6, 3, 12)}
 """Corpora for p beside v: important tokens equally frequent, and not."""
 FROZEN_DIM, FROZEN_STEP = 4096.0, 100.0
 FROZEN_MARKS = np.geomspace(10.0, 1e8, 29)
-KEPT = ("status", "norms", "errors", "exponents", "off", "off_relaxed", "supports")
-"""Columns of a draw with a trained head that are written."""
 
 
 def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
@@ -620,13 +596,11 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         results[name], columns = PARTS[name][1](settings, here)
         arrays |= {f"{name}_{key}": column for key, column in columns.items()}
         for row in results[name]:
-            say(f"{name}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
+            say(f"{name}: {in_words(row)}")
     if "frozen" in settings.parts:
-        shown, columns = frozen(settings)
+        shown = frozen(settings)
         results |= shown
-        arrays |= columns
-        for kind, row in shown.items():
-            say(f"{kind}: " + ", ".join(f"{key} {_text(row[key])}" for key in row))
+        say(in_words(shown))
     return arrays
 
 
@@ -648,32 +622,24 @@ def lanes(settings: Settings, cells: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def frozen(settings: Settings) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """With E fixed: p beside a trained v."""
+def frozen(settings: Settings) -> dict[str, Any]:
+    """With E fixed: how many draws of p beside a trained v have each heading."""
     seeds = settings.seed + jnp.arange(settings.seeds)
-    found, arrays = {}, {"frozen_log_times": FROZEN_MARKS}
+    found = {}
     follow = jax.jit(jax.vmap(_trained_head.follow, (0, 0, None)))
     for name, problem in FROZEN.items():
         after, corpus = jax.jit(jax.vmap(partial(drawn, problem)))(seeds)
         columns = jax.device_get(follow(after, corpus, jnp.asarray(FROZEN_MARKS)))
-        columns |= _trained_head.classify(columns, settings.tolerance)
-        found[name] = _trained_head.summary(columns, FROZEN_MARKS)
-        arrays |= {f"{name}_{key}": columns[key] for key in KEPT}
-    return found, arrays
+        status = _trained_head.classify(columns, settings.tolerance)["status"]
+        counts = {one.name: int((status == one).sum()) for one in _trained_head.Heading}
+        found[name] = {"draws": len(status), "status": counts}
+    return found
 
 
 def drawn(problem: Problem, seed: jax.Array) -> tuple[Parameters, Corpus]:
     """Parameters after the step on E, and a corpus, of the frozen part."""
     before, corpus = problem.draw(seed, FROZEN_DIM)
     return embedding_step(before, corpus, FROZEN_STEP), corpus
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict) and "mean" in value:
-        shown = f"{value['mean']:.4g} [{value['low']:.4g}, {value['high']:.4g}]"
-        rest = {key: value[key] for key in value if key not in ("mean", "low", "high")}
-        return shown + (f" {rest}" if rest else "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 COLOURS = {"p": "#0072B2", "p, v": "#E69F00", "E, p": "#009E73", "E, p, v": "#D55E00"}

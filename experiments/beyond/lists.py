@@ -19,9 +19,8 @@ from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
-from experiments.common.numbers import num
+from experiments.common.numbers import in_words, num
 from experiments.common.results import Finished
-from experiments.common.statistics import largest
 from experiments.common.study import (
     Count,
     Experiment,
@@ -36,7 +35,6 @@ from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.model.attention import outputs
 from jaxselect.model.parameters import Parameters
 
 
@@ -92,7 +90,7 @@ def run(settings: Settings, results: dict) -> None:
     kept, found = every_list(settings)
     results |= {"kept": kept, "found": found}
     for row in (*kept, *found):
-        say(", ".join(f"{name.replace('_', ' ')} {num(row[name])}" for name in row))
+        say(in_words(row))
 
 
 class Small(NamedTuple):
@@ -181,11 +179,8 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
         end = Parameters(flow.embeddings, flow.query, flow.head)
         scores = (end.embeddings @ end.query)[bags]
         best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)
-        values = end.embeddings @ end.head
-        # Tokens of a list that share a bag need no order: their values are alike.
-        rest = jnp.max(jnp.abs(1.0 - outputs(end, corpus) / values[best[:, 0]]))
         certified = kept_list(end, corpus).kept
-        return best[:, 0], rest, flow.status == FlowStatus.REACHED, certified
+        return best[:, 0], flow.status == FlowStatus.REACHED, certified
 
     def ends(runs: list[tuple[np.ndarray, Small]]) -> list[np.ndarray]:
         # The last runs are filled up: one program serves all.
@@ -210,19 +205,17 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
             (at_list(*both, lead, tokens) + NOISE * rng.normal(size=shape), both[0])
             for both in every
         ]
-        best, rest, reached, certified = ends(runs)
+        best, reached, certified = ends(runs)
         same = (best == np.stack([winners for _, winners in every])).all(axis=1)
         row = {"lead": lead, "lists": len(every), "data_sets": len(data)}
         alone = np.array([one.alone(winners) for one, winners in every])
         counts = {"reached": reached, "kept": same & reached, "alone": alone & reached}
         counts["certified"] = certified & same & reached
         row |= {name: int(count.sum()) for name, count in counts.items()}
-        kept.append({**row, "largest_rest": largest(rest[reached])})
+        kept.append(row)
     for scale in settings.scales:
         sets = [one for one in data for _ in range(settings.starts)]
-        best, _, reached, _ = ends(
-            [(scale * rng.normal(size=shape), one) for one in sets]
-        )
+        best, reached, _ = ends([(scale * rng.normal(size=shape), one) for one in sets])
         pairs = list(zip(best, sets, strict=True))
         at = np.array([(row == one.winners).all(axis=1).any() for row, one in pairs])
         shortest = [len(set(row)) == one.lengths.min() for row, one in pairs]

@@ -32,7 +32,7 @@ from scipy.special import logsumexp, softmax
 
 from experiments.common.claims import Claim, Measured, Shown, Verdict, of_cases
 from experiments.common.console import command, say
-from experiments.common.numbers import num
+from experiments.common.numbers import in_words, num
 from experiments.common.palette import SERIES, STATUS
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
@@ -380,7 +380,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
                     "directions": directions,
                 }
             )
-            say(f"{name:16} {dict(statuses)}")
+            say(f"{name}: {in_words(statuses)}")
     results |= {
         "matrices": matrices,
         "one_query": one_query,

@@ -23,9 +23,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim, Measured, Shown, of_cases
-from experiments.common.console import command, say, say_each
+from experiments.common.console import command, say
 from experiments.common.edges import every_edge
-from experiments.common.numbers import finite, num, percent
+from experiments.common.numbers import finite, in_words, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
 from experiments.common.resume import run_resumable, write_columns
@@ -151,11 +151,10 @@ class Settings(Study):
 
     def cases(self) -> list[Case]:
         """The shapes, each at every dimension."""
-        found = [
+        return [
             Case(f"n{n} T{t} R{r} I{i}", Shape(n, t, r, i), DIMS)
             for n, t, r, i in self.shapes
         ]
-        return found
 
 
 PRESETS = presets(
@@ -596,8 +595,9 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         ),
         "collapse": found[0]["collapse"],
     }
-    say_each(results["summary"])
-    say_each({x: results[x] for x in ("recovery_within", "collapse")})
+    for name, part in results["summary"].items():
+        say(in_words({name: part}))
+    say(in_words({x: results[x] for x in ("recovery_within", "collapse")}))
     arrays: dict[str, np.ndarray] = found[0]["arrays"]
     return arrays
 

@@ -5,21 +5,13 @@ the labels where it wins (mathematics, section 3l). Counts alone therefore give 
 pair a ceiling on η₀. For many purities, numbers of relevant tokens and η₀ the study
 compares the share of sequences that select one token with the share of pairs below
 their ceilings. It also counts certified winners outside their interval.
-
-With reviews it measures the same, by the flow of `experiments.text.flow`: over c, where
-only words with |posterior difference| ≥ c are kept, and over d, at every η₀. Each of
-these cells has a certificate of its end, or says that it has none.
-
-    python -m experiments.beyond.purity [--dataset imdb_reviews]
 """
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +27,7 @@ from experiments.common.claims import (
     of_cases,
 )
 from experiments.common.console import command, say
-from experiments.common.numbers import num
+from experiments.common.numbers import in_words, num
 from experiments.common.palette import SERIES
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
@@ -51,15 +43,6 @@ from experiments.common.study import (
     presets,
 )
 from experiments.common.style import subplots
-from experiments.text.counts import (
-    SparseCorpus,
-    attention_weights,
-    from_csr,
-    posterior_difference,
-)
-from experiments.text.counts import importance as sparse_importance
-from experiments.text.limit_summary import UNTIL_NORM, query_problem, summarise
-from experiments.text.source import Source
 from experiments.theory.betweenness import (
     between,
     foreseen,
@@ -76,11 +59,6 @@ from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
-from jaxselect.stages import solve
-
-if TYPE_CHECKING:
-    from experiments.text.data import Splits
-    from experiments.text.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,13 +73,8 @@ class Settings(Study):
         smallest: smallest η₀.
         largest: largest η₀.
         points: step sizes between the two.
-        until_norm: ‖p‖ where the flow on synthetic tokens stops.
+        until_norm: ‖p‖ where the flow stops.
         seeds: number of draws.
-        source: reviews and their vocabulary; without any, synthetic tokens alone.
-        reviews: how many training reviews, at random; 0 for all of them.
-        at_least: values of c.
-        review_steps: values of η₀ on reviews.
-        review_dims: values of d; the greatest is that of the cells over c.
     """
 
     purities: tuple[Share, ...] = (0.6, 0.7, 0.8, 0.9, 1.0)
@@ -113,11 +86,6 @@ class Settings(Study):
     points: Several = 13
     until_norm: Positive = 1e4
     seeds: Count = 6
-    source: Source = Source(max_size=500)
-    reviews: int = 500
-    at_least: tuple[Share, ...] = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
-    review_steps: tuple[Positive, ...] = (10.0, 100.0, 1000.0, 10_000.0)
-    review_dims: tuple[Count, ...] = (2, 4, 8, 16, 32, 64, 256)
     out: Path = Path("results/purity")
 
     def check(self) -> None:
@@ -136,9 +104,6 @@ class Settings(Study):
         )
 
 
-DECIDED = 0.99
-"""Share of its weight with which one word decides a review."""
-
 PRESETS = presets(
     full=Settings(),
     smoke=Settings(
@@ -147,11 +112,6 @@ PRESETS = presets(
         problem=Problem(200, 6, 2, 8),
         points=5,
         seeds=2,
-        source=Source(invented=150, min_count=3),
-        reviews=0,
-        at_least=(0.0, 0.5),
-        review_steps=(100.0,),
-        review_dims=(2, 32),
     ),
 )
 
@@ -235,85 +195,8 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
         "largest_load": float(arrays["load"][sound].max()) if sound.any() else None,
     }
     for row in (*results["edges"], results["pairs"]):
-        named = (
-            f"{name.replace('_', ' ')} {num(value)}" for name, value in row.items()
-        )
-        say(", ".join(named))
-    source = settings.source
-    if (source.train, source.dataset, source.invented) != (None, None, None):
-        on_reviews(settings, results)
+        say(in_words(row))
     return arrays | {"sizes": sizes}
-
-
-def on_reviews(settings: Settings, results: dict) -> None:
-    """Every end and certificate, over c and over d, at every η₀."""
-    # Here, not above: synthetic tokens need none of the packages that read reviews.
-    from experiments.text.data import load, subsample
-    from experiments.text.fitting import Fit
-
-    splits, facts = load(settings.source)
-    corpus = subsample(splits.train, settings.reviews, settings.seed)
-    steps, most = settings.review_steps, max(settings.review_dims)
-    cells = {(c, eta, most) for c in settings.at_least for eta in steps}
-    cells |= {(0.0, eta, d) for d in settings.review_dims for eta in steps}
-    results |= facts | {"reviews": len(corpus.labels), "cells": []}
-    parts = {c: purer(corpus, c) for c in {cell[0] for cell in cells}}
-    results["left_out"] = sorted(c for c, (part, _) in parts.items() if part is None)
-    for c in results["left_out"]:
-        say(f"c = {c:g}: no review of one of the classes holds such a word; left out")
-    with progress_bar("flows", len(cells)) as advance:
-        for c, step_size, dim in sorted(cells):
-            part, columns = parts[c]
-            if part is not None:
-                named = tuple(splits.words[place] for place in columns)
-                fit = Fit(dim=dim, step_size=step_size, seed=settings.seed)
-                kept = splits._replace(train=part, words=named)
-                found = cell(kept, fit)
-                results["cells"].append({"at_least": c} | found)
-            advance(1)
-    statuses = Counter(cell["status"] for cell in results["cells"])
-    results["statuses"] = dict(statuses)
-    say(", ".join(f"{name} {number}" for name, number in statuses.most_common()))
-
-
-def purer(
-    corpus: SparseCorpus, at_least: float
-) -> tuple[SparseCorpus | None, tuple[int, ...]]:
-    """Words of |posterior difference| ≥ c, and the reviews with any.
-
-    Returns:
-        The bags of those words, none where a class has no such review; their columns.
-    """
-    counts, labels = corpus.by_sequence.to_csr(), np.asarray(corpus.labels)
-    apart = np.nan_to_num(np.abs(posterior_difference(corpus)), nan=-1.0)
-    words = np.flatnonzero(apart >= at_least)
-    counts = counts[:, words].tocsr()
-    left = np.diff(counts.indptr) > 0
-    found = None
-    if len(set(labels[left].tolist())) == 2:
-        found = from_csr(counts[left], labels[left])
-    return found, tuple(words.tolist())
-
-
-def cell(splits: "Splits", fit: "Fit") -> dict:
-    """Sizes of a cell, and status and certificates of its end."""
-    from experiments.text.fitting import starting_point
-
-    start = starting_point(splits, fit)
-    problem = query_problem(start, splits.train)
-    solved = solve(problem, until_norm=UNTIL_NORM)
-    scores = np.asarray(start.embeddings @ solved.trained)
-    weights = attention_weights(splits.train.by_sequence.to_csr(), scores)
-    counted = foreseen(problem.corpus, sparse_importance(splits.train), fit.step_size)
-    return {
-        "dim": fit.dim,
-        "step_size": fit.step_size,
-        "words": len(splits.words),
-        "reviews": len(splits.train.labels),
-        "decided": float(np.mean(weights.max(axis=1).toarray() > DECIDED)),
-        "foreseen": float(counted.share),
-        **summarise(solved),
-    }
 
 
 def edge(sizes: np.ndarray, cell: dict[str, np.ndarray]) -> dict:
@@ -428,7 +311,7 @@ CLAIMS = (
 
 
 def show(found: Finished) -> Shown:
-    """Ceilings and where ties begin, by purity; a row per cell of the reviews."""
+    """Ceilings and where ties begin, by purity."""
     pairs = found.results["pairs"]
     sentences = [
         f"Of {pairs['active']} active pairs of {pairs['certified']} certified runs "
@@ -442,18 +325,7 @@ def show(found: Finished) -> Shown:
         f"{num(row['ratio'])}."
         for row in found.results["edges"]
     ]
-    table: list[list[str]] = []
-    if cells := found.results.get("cells"):
-        head = ["c", "d", "η₀", "words", "end", "tied words", "‖p_mm‖"]
-        table.append([*head, "decided", "below their ceiling"])
-        columns = ("at_least", "dim", "step_size", "words", "status", "tied_words")
-        for cell in cells:
-            texts = (cell[name] for name in (*columns, "growth", "decided", "foreseen"))
-            table.append([one if isinstance(one, str) else num(one) for one in texts])
-        counted = found.results["statuses"]
-        said = ", ".join(f"{name} {number}" for name, number in counted.items())
-        sentences.append(f"Reviews, of which c is kept: {said}.")
-    return Shown(sentences, table)
+    return Shown(sentences)
 
 
 main = Experiment(

@@ -33,12 +33,6 @@ class Difference(dict):
     """Results of a study that was asked for equality and found none: exit code 1."""
 
 
-def say_each(results: Mapping[str, Any]) -> None:
-    """Print results for people, a line each."""
-    for name, value in results.items():
-        say(f"{name.replace('_', ' '):34} {value}")
-
-
 def say(line: str) -> None:
     """Print for people: on standard error, if there is one, and nothing but text."""
     if sys.stderr is not None:

@@ -1,7 +1,7 @@
 """Numbers as the page holds and says them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,25 @@ def num(value: float | None, digits: int = 3) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{float(f'{value:.{digits}g}'):,.10g}".replace("-", "−")
     return _power(value, digits)
+
+
+def in_words(value: Any) -> str:
+    """Results for people: names with their numbers, in one line.
+
+    Example:
+        >>> in_words({"log_time": 2.0, "kept": {"runs": 3, "low": None}, "d": [1, 2]})
+        'log time 2, kept (runs 3, low –), d 1 2'
+    """
+    if isinstance(value, Mapping):
+        found = []
+        for name, one in value.items():
+            said = in_words(one)
+            said = f"({said})" if isinstance(one, Mapping) else said
+            found.append(f"{name.replace('_', ' ')} {said}")
+        return ", ".join(found)
+    if isinstance(value, list):
+        return " ".join(map(in_words, value))
+    return value if isinstance(value, str) else num(value)
 
 
 def ticks(values: Iterable[float]) -> list[str]:

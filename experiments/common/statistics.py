@@ -160,20 +160,16 @@ def fitted_exponent(
     return middle, float(low), float(high)
 
 
-def compare_bins(
-    ours: np.ndarray, published: np.ndarray, level: bool = False
-) -> dict[str, float]:
+def compare_bins(ours: np.ndarray, published: np.ndarray) -> dict[str, float]:
     """Our bin means beside published ones, in the one measure of this project.
 
     Args:
         ours: bin means; NaN where a bin is empty, which counts for nothing.
         published: of the same bins.
-        level: subtract the mean over bins first, as of scores, whose level attention
-            cannot see.
 
     Returns:
-        `rank_correlation`; `same_sign`, the share of bins; and `ratio` of the standard
-        deviations over the bins, ours over theirs.
+        `rank_correlation`, and `ratio` of the standard deviations over the bins, ours
+        over theirs.
 
     Example:
         >>> ours, theirs = np.array([-2.0, np.nan, 4.0]), np.array([-1.0, 0.0, 2.0])
@@ -182,9 +178,7 @@ def compare_bins(
     """
     full = ~np.isnan(ours)
     here, there = ours[full], np.asarray(published)[full]
-    zero = (here.mean(), there.mean()) if level else (0.0, 0.0)
     return {
         "rank_correlation": float(scipy.stats.spearmanr(here, there).statistic),
-        "same_sign": float(np.mean((here > zero[0]) == (there > zero[1]))),
         "ratio": float(here.std() / there.std()),
     }

@@ -187,7 +187,7 @@ def scored(tables: dict[str, dict], name: str, bins: str) -> dict[str, float]:
     for part, table in tables.items():
         theirs = _tables.published(name)[part][1]
         ours, there = table["ours"][BINS[bins]], theirs[BINS[bins]]
-        here = compare_bins(ours, there, part == "scores")
+        here = compare_bins(ours, there)
         found[f"{part} size, {bins}"] = here["ratio"]
         found[f"{part} rank, {bins}"] = here["rank_correlation"]
         criterion.append(abs(np.log(here["ratio"])) + 1 - here["rank_correlation"])

@@ -95,7 +95,7 @@ TOTALS = {
 }
 """Σ k x_k of centres and means of each published table: from the reply itself, not
 from the table that is typed here."""
-LABELS = {"scores": "E·p", "values": "E·v", "turned": "E·v · sign of gᵀv"}
+LABELS = {"scores": "E·p", "values": "E·v", "turned": "E·v times the sign of gᵀv"}
 LABELS |= {"values 1": "E·v of class 2", "values 3": "E·v of class 4"}
 
 
@@ -149,7 +149,7 @@ def compare(across: np.ndarray, upward: np.ndarray, table: tuple, level: bool) -
         "ours": ours,
         "number": number,
         "close": off <= CLOSE * np.maximum(size, 0.1 * size.max()),
-        **compare_bins(ours, theirs, level),
+        **compare_bins(ours, theirs),
     }
 
 

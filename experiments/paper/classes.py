@@ -103,7 +103,7 @@ def formula(settings: Settings) -> dict[str, np.ndarray]:
 
 
 def draw(finished: Finished) -> Figure:
-    """E·v_k after one step against the formula; for reviews, beside published bins."""
+    """E·v_k after one step, against the formula; of reviews, beside published means."""
     tables = tables_of(finished, TABLE)
     count = 1 + len(tables)
     figure, panels = subplots(1, count, figsize=(3.6 * count, 3.2), squeeze=False)
@@ -167,7 +167,7 @@ CLAIMS = (
         "Reply to reviewer E1M4, Q2, table of class 2",
     ),
     Claim(
-        "From −66 to 42 for class 4.",
+        "The same for class 4: from −66 to 42.",
         partial(of_class, part="values 3"),
         "Reply to reviewer E1M4, Q2, table of class 4",
     ),

@@ -82,7 +82,9 @@ def wider(found: Finished) -> Measured:
         here = relative_spread(ours["posterior"], ours[part])
         there = relative_spread(synthetic["posterior"], synthetic[f"{part} 1"])
         good += here > there
-        said.append(f"E·{letter} {num(here, 2)} here, {num(there, 2)} there")
+        said.append(
+            f"E·{letter} {num(here, 2)} here, {num(there, 2)} on synthetic data"
+        )
     return Measured(
         of_cases(good, 2),
         "standard deviation within bins over the range of their means: "

@@ -145,14 +145,14 @@ def draw(finished: Finished) -> Figure:
     left.plot(half, arrays["added"], ".", label=f"measured, d = {dims[-1]:,}", **dots)
     ends = np.array([half.min(), half.max()])
     left.plot(ends, ends, "k--", marker="", label="Lemma 4.1")
-    left.set(xlabel="α_s / 2", ylabel="(E¹ − E⁰)·v / η₀")
+    left.set(xlabel=r"$\alpha_s/2$", ylabel="(E¹ − E⁰)·v / η₀")
     right.loglog(dims, results["errors"], "o-", label="relative to α")
     # Of sequences of one length α is a multiple of plain counts.
     plain = results["errors_plain_counts"]
     if not np.allclose(plain, results["errors"]):
         right.loglog(dims, plain, "s-", label="relative to plain counts")
     reference = results["errors"][-1] * (dims / dims[-1]) ** -0.5
-    right.loglog(dims, reference, "k--", label="d^(−1/2)")
+    right.loglog(dims, reference, "k--", label="$d^{-1/2}$")
     right.set(xlabel="dimension d", ylabel="relative error of one step")
     for panel in (left, right):
         panel.legend()
@@ -169,7 +169,7 @@ def text_lemma(found: Finished) -> Measured:
     exponent, plain = results["exponent"], results["exponent_plain_counts"]
     # Of sequences of one length α is a multiple of plain counts.
     same = num(plain) == num(exponent)
-    other = "" if same else f"; with plain counts like d^({num(plain)})"
+    other = f"; if α counted occurrences, like d^({num(plain)})" * (not same)
     return Measured(
         at_most(abs(exponent + 0.5), LEMMA),
         f"the error falls like d^({num(exponent)}), to {num(results['errors'][-1])} at "

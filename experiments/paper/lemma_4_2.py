@@ -2,10 +2,9 @@
 
 In the runs of `make sweep`, which fulfil Assumption 1, ‖p‖ is certified to grow without
 bound or p to converge. The authors' reply asks for a large d only, whatever the data.
-Beside
-them therefore the bag of two tokens under both labels: p converges where the values of
-the two differ in sign after the step, a share (2/π) arctan(1/|1 − η₀/8|) of the draws
-at any d (mathematics, remark 3.4).
+Beside them therefore the bag of two tokens under both labels: p converges where the
+values of the two differ in sign after the step, a share (2/π) arctan(1/|1 − η₀/8|) of
+the draws at any d (mathematics, remark 3.4).
 
     python -m experiments.paper.lemma_4_2
 """
@@ -118,10 +117,7 @@ def predicted(step_sizes: np.ndarray) -> np.ndarray:
 
 
 def draw(finished: Finished) -> Figure:
-    """Left: ‖p‖ of a few runs, ‖p_mm‖ log t dashed. Right: how often p converges.
-
-    Curves with tied tokens end where these are certified.
-    """
+    """Left: ‖p‖ of a few runs, ‖p_mm‖ log t dashed. Right: how often p converges."""
     figure, (left, right) = subplots(1, 2, figsize=(7.4, 3.2))
     shown = list(examples(_runs.runs(finished)))
     for one, look in zip(shown, styles(len(shown)), strict=True):
@@ -169,7 +165,8 @@ def for_any_data(found: Finished) -> Measured:
         "false for some data: if one bag of two tokens appears with both labels, p "
         f"stays bounded in {percent(share[-1, 0], 1)} of the draws at η₀ = 0 and in "
         f"{percent(share[-1, -1], 1)} at η₀ = {num(last)}, at any d (here "
-        f"{num(found.settings['dims'][-1])}); the share is predicted to {num(far, 2)}",
+        f"{num(found.settings['dims'][-1])}); shares differ from the predicted ones by "
+        f"{num(far, 2)} at most",
         f"{draws:,} draws each",
         "–",
         "values of the two tokens that differ in sign: L then has a minimum at a "

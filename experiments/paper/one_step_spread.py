@@ -86,7 +86,7 @@ def spread_ratio(
 
 
 def draw(finished: Finished) -> Figure:
-    """Words and bin means: E trained (above), after one step (below); scales differ."""
+    """Words and bin means: above E trained, below E after one step; scales differ."""
     arrays = finished.arrays
     figure, axes = subplots(2, 2, figsize=(7.2, 5.6), sharex=True)
     for row, name in zip(axes, (TRAINED, STEP), strict=True):
@@ -131,7 +131,7 @@ def narrower(found: Finished, part: str) -> Measured:
     return Measured(verdict, said, sample, "–", criterion)
 
 
-CHOSEN = " (this ratio chooses the step)"
+CHOSEN = " (chosen so that this ratio is nearest to theirs)"
 CLAIMS = (
     Claim(
         "One step on E, then p and v alone: the spread of E·v within bins is roughly 8 "
@@ -140,7 +140,7 @@ CLAIMS = (
         "Reply to reviewer vwUg, Q3",
     ),
     Claim(
-        "That of E·p is roughly 6 times smaller.",
+        "The spread of E·p within bins is roughly 6 times smaller.",
         partial(narrower, part="scores"),
         "Reply to reviewer vwUg, Q3",
     ),

@@ -40,7 +40,7 @@ def run(settings: Settings, results: dict) -> None:
 
 
 def draw(finished: Finished) -> Figure:
-    """How runs end over d and η₀; green, every important token is selected."""
+    """How runs end over d and η₀; green cells select every important token."""
     figure = draw_phases(_runs.runs(finished))
     if figure is None:
         raise BadInput("the sweep has one d or one η₀: wanted several of each")

@@ -195,9 +195,9 @@ def one_at_least(found: Finished) -> Measured:
     where = f", all at η₀ = {', '.join(map(num, steps))}" if misses else ""
     return Measured(
         Verdict.REFUTED if misses else of_cases(number, number, Verdict.CERTIFIED),
-        f"{misses} of {number} certified runs select no relevant token of some "
-        f"sequence, although the loss decreases{where}; of these {', '.join(each)} "
-        "relevant tokens in each sequence",
+        f"in {misses} of {number} certified runs some sequence has no relevant token "
+        f"selected, although the loss decreases{where}: {', '.join(each)} relevant "
+        "tokens in each sequence",
         f"{ends.size} runs, {ends.size - number} of them not certified",
         f"{misses / max(number, 1):.0%}",
         "the selection at p, final by its certificate",
@@ -214,8 +214,7 @@ def then_max_margin(found: Finished) -> Measured:
     return Measured(
         of_cases(int((off[ends == 0] <= CLOSE).sum()), int((ends == 0).sum())),
         "‖p‖ · (direction error) differs from the limit of p_mm by a relative "
-        f"{num(worst, 2)} at most, and by {num(others, 2)} in all certified runs, "
-        "whatever they select",
+        f"{num(worst, 2)} at most; over all certified runs by {num(others, 2)} at most",
         f"certified runs that select all: {', '.join(each)} relevant in each sequence",
         "–",
         f"within {CLOSE:.0%} in every one of them",

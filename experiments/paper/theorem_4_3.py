@@ -37,10 +37,7 @@ def run(settings: Settings, results: dict) -> None:
 
 
 def draw(finished: Finished) -> Figure:
-    """Direction error of a few runs, its predicted limit dashed.
-
-    Curves with tied tokens end where these are certified.
-    """
+    """Direction error of a few runs, its predicted limit dashed."""
     figure = draw_direction(_runs.runs(finished))
     if figure is None:
         raise BadInput("the sweep kept no paths: run it with --path-points 180")

@@ -79,7 +79,7 @@ def invent_reviews(folder, *, words):
         **{f"values_{stage}": column for stage in stages},
     }
     last = {"test_accuracy": 0.9}
-    step = {"correlation": 0.97, "slope_ratio": 1.0, "noise": 0.1, "residual": 0.1}
+    step = {"correlation": 0.97, "slope_ratio": 1.0, "residual": 0.1}
     facts = {"vocabulary": len(named), "train_reviews": 900, "status": "finished"}
     results.write(
         folder,

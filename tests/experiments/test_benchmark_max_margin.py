@@ -30,7 +30,6 @@ def test_every_solver_at_hand_finds_our_solution(family):
     bound = float(solution.norm) ** 2 / 2
     for name in INSTALLED:
         answer = RIVALS[name][1](given)
-        # The loosest of them, operator splitting, is asked for nine digits.
         assert abs(relative_gap(answer, given, bound)) < 1e-6, name
         np.testing.assert_allclose(answer, solution.direction, atol=1e-5)
 

@@ -81,8 +81,6 @@ def test_a_sequence_that_v_does_not_need_is_relaxed():
     assert found["supports"].tolist() == [[True, False]]
     assert found["status"].tolist() == [Heading.RELAXED]
     assert found["check"][0] > 0.1
-    shown = _trained_head.summary(found, np.asarray(MARKS))
-    assert shown["failing_share"] == 1 and shown["off_largest"] is None
 
 
 @pytest.mark.parametrize(("share", "needed"), [(0.9, True), (1.1, False)])

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from experiments.beyond import lists
 
@@ -25,17 +24,3 @@ def test_every_list_of_small_data_and_no_other_is_found():
             wanted.append(tuple(top.tolist()))
     assert sorted(wanted) == sorted(map(tuple, data.winners.tolist()))
     assert len(set(data.lengths)) > 1
-
-
-def test_a_start_at_a_list_selects_it_by_its_lead_with_its_signs():
-    settings = lists.PRESETS["full"]
-    data = lists.small(settings, np.random.default_rng(2))
-    for winners in data.winners:
-        rows = lists.at_list(data, winners, 4.0, settings.tokens)
-        scores, values = rows[:-2] @ rows[-2], rows[:-2] @ rows[-1]
-        ahead = scores[winners][:, None] - scores[data.bags]
-        lost = data.bags != winners[:, None]
-        assert ahead[lost].min() == pytest.approx(4.0)
-        np.testing.assert_allclose(values[winners], 4.0 * data.labels, atol=1e-12)
-        others = np.setdiff1d(np.arange(settings.tokens), winners)
-        np.testing.assert_allclose(values[others], 0.0, atol=1e-12)

@@ -37,6 +37,7 @@ def finished(found, **arrays):
 
 
 KEY_QUERY = "two_layer_key_query"
+GRADES = Verdict.REPRODUCED, Verdict.IN_PART, Verdict.NOT_REPRODUCED
 
 
 def words(name=KEY_QUERY, each=4):
@@ -74,6 +75,8 @@ def test_a_verdict_is_that_of_its_numbers(name):
     some = arrays["scores"].copy()
     some[8:12] *= 1.6
     assert judged(arrays | {"scores": some}, "scores", name)[1] is Verdict.IN_PART
+    some[56:] = some[56:][::-1]
+    assert judged(arrays | {"scores": some}, "scores", name)[0] is Verdict.IN_PART
     turned = arrays | {part: -arrays[part]}
     assert judged(turned, part, name) == [Verdict.NOT_REPRODUCED] * 2
 
@@ -163,6 +166,20 @@ def test_a_cloud_is_concentrated_around_zero_or_it_is_none(invented):
         assert figure_2.cloud(finished(found, **columns), "values").verdict is verdict
     one = small | {"values 2": level["values 2"]}
     assert figure_2.cloud(finished(found, **one), "values").verdict is Verdict.IN_PART
+
+
+def test_a_column_that_falls_is_not_said_to_rise(invented):
+    """Figures 1 to 3, which have no published numbers."""
+    found, arrays = invented
+    x, line = arrays["posterior"], np.linspace(-1, 1, 200)
+    for signs, verdict in zip(((1, 1), (1, -1), (-1, -1)), GRADES, strict=True):
+        columns = {f"values {n}": s * x for n, s in zip((1, 2), signs, strict=True)}
+        rises = figure_2.rises(finished(found, **arrays | columns), "values")
+        assert rises.verdict is verdict
+    for sign, verdict in ((1, GRADES[0]), (-1, GRADES[2])):
+        for part in ("scores", "values"):
+            told = _tables.follows(line, sign * line**2, sign * line, part)
+            assert told.verdict is verdict
 
 
 def test_the_two_bags_rest_as_often_as_predicted():

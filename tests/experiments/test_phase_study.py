@@ -6,7 +6,6 @@ import pytest
 from experiments.beyond import phases
 from experiments.beyond.phases import MARKS, Case, Prediction, Run, Shape, brackets
 from jaxselect.flow.cls import FlowStatus
-from jaxselect.sweep.store import prepare
 
 TIMES = np.asarray(MARKS)
 CASE = Case("any", Shape(8, 4, 2, 6), (1e4, 1e6))
@@ -73,13 +72,3 @@ def test_bisection_finds_every_edge_from_either_side():
         np.testing.assert_allclose(row["ratio"], wanted, rtol=2e-3)
         assert row["at_an_end"] == 0
         assert row["low"] <= row["ratio"] <= row["high"]
-
-
-def test_rounds_are_read_back_as_they_were(tmp_path):
-    prepare(tmp_path, {"axes": {}})
-    made = diagram(np.array([1e4, 1e5]), np.array([30.0, 100.0]))
-    first = phases.kept(tmp_path, 7, set(), lambda: made)
-    again = phases.kept(tmp_path, 7, {7}, pytest.fail)
-    for one, other, known in zip(first, again, made, strict=True):
-        np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(one, known)

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.beyond import purity
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished, read
 from experiments.paper import lemma_4_1 as text_lemma
@@ -72,19 +71,6 @@ def test_smoke_preset_runs_and_leaves_a_figure(
         bag, ours = results["bag_of_words"], results["models"]["together"]
         behind = ours["test_accuracy"] < bag["test_accuracy"]
         assert bag["ahead_of_ours"] is behind is ("below it: test accuracy" in said)
-
-
-def test_flows_on_reviews_go_on_or_rest_and_are_certified():
-    settings = dataclasses.replace(purity.PRESETS["smoke"], at_least=(0.0,))
-    found: dict = {}
-    purity.on_reviews(settings, found)
-    cells, dims = found["cells"], settings.review_dims
-    rests = [cell for cell in cells if cell["dim"] == min(dims)]
-    assert {cell["status"] for cell in rests} == {"AT_REST"}
-    assert all(cell["growth"] == 0 for cell in rests)
-    goes_on = [cell for cell in cells if cell["dim"] == max(dims)]
-    assert {cell["status"] for cell in goes_on} <= {"TIED", "SELECTED"}
-    assert all(cell["gap"] <= 1e-10 and cell["growth"] > 0 for cell in goes_on)
 
 
 def test_a_flow_on_reviews_prints_its_end(tmp_path, capsys):
@@ -189,3 +175,12 @@ def test_spread_ratio_is_that_of_the_noise_and_relative_to_the_trend():
     assert found == pytest.approx(
         {"values": 3, "values_relative": 3, "scores": 2, "scores_relative": 1}
     )
+
+
+def test_the_spread_of_scores_is_judged_where_that_of_values_is_nearest():
+    row = {"steps": 640, "values": 8.0, "values_relative": 1.0, "scores_relative": 1.0}
+    grades = Verdict.REPRODUCED, Verdict.IN_PART, Verdict.NOT_REPRODUCED
+    for scores, verdict in zip((5.8, 3.0, 0.9), grades, strict=True):
+        told = {"ratio": [row | {"scores": scores}], "published": True, "vocabulary": 9}
+        found = Finished({"steps": 300}, told, {}, {})
+        assert one_step_spread.narrower(found, "scores").verdict is verdict
