@@ -870,7 +870,10 @@ def _differentiable(
     """Attach derivatives in a problem and a norm to what was found of them."""
     stage, certificate = found.stage, found.certificate
     alone = ~stage.contracted
-    begun = (stage.problem.start == jax.lax.stop_gradient(problem.start)).all()
+    # A program may compute p_0 twice, and round it otherwise.
+    start = jax.lax.stop_gradient(problem.start)
+    rounding = 64 * jnp.finfo(start.dtype).eps * jnp.abs(start).max()
+    begun = jnp.abs(stage.problem.start - start).max() <= rounding
     certified = jnp.array(CERTIFIED, certificate.status.dtype)
     flow, end = differentiable(
         (problem, norm),
