@@ -21,9 +21,9 @@ from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
 from experiments.common.runs import GROWING
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
+from experiments.common.tolerances import ToleranceCheck, tolerance_check
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
-from jaxselect.convergence import ToleranceCheck, tolerance_check
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus

@@ -46,7 +46,7 @@ from .margin.descent import arrived
 from .margin.final import direction_is_final
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
-from .margin.risk import BestEntries, RiskStatus, best_entries, risk_status
+from .margin.risk import BestEntries, best_entries
 from .margin.span import span
 from .problem import Problem, check, stratified
 from .report import (
@@ -892,7 +892,10 @@ def _differentiable(
     """Attach derivatives in a problem and a norm to what was found of them."""
     stage, certificate = found.stage, found.certificate
     alone = ~stage.contracted
-    begun = (stage.problem.start == jax.lax.stop_gradient(problem.start)).all()
+    # A program may compute p_0 twice, and round it otherwise.
+    start = jax.lax.stop_gradient(problem.start)
+    rounding = 64 * jnp.finfo(start.dtype).eps * jnp.abs(start).max()
+    begun = jnp.abs(stage.problem.start - start).max() <= rounding
     certified = jnp.array(CERTIFIED, certificate.status.dtype)
     flow, end = differentiable(
         (problem, norm),
@@ -949,7 +952,7 @@ def _judged(
     by_forces = direction_is_final(stage.problem, stage.flow, found, stage.ties.resting)
     found = _with_ties(problem, stage.ties, found)
     end, late = found.ending, found.status <= TrialStatus.AT_REST
-    by_risk = risk_status(best, end.selected, end.margin) == RiskStatus.CERTIFIED
+    by_risk = best.certifies(end.selected, end.margin)
     by_risk &= found.reason != Reason.NUMBERS
     outcome = outcome_of(problem.corpus, found.coverage)
     tied = jnp.where(stage.contracted, TrialStatus.TIED, outcome)

@@ -277,8 +277,8 @@ def _rest(
     """Certify the start of a problem on two balls; keep the stronger certificate."""
     corpus, rows, place = problem.corpus, problem.rows, problem.start
     stiffness, root = inverse_root(hessian)
-    here = rows, problem.logits(problem.scores(place)), problem.values, corpus, place
-    size = newton_decrement(*here, root)
+    here = rows, problem.logits(problem.scores(place)), problem.values, corpus
+    size = newton_decrement(*here, place, root)
     diameters = _diameters(rows, corpus.filled, corpus)
 
     def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:

@@ -12,7 +12,6 @@ import pytest
 import jaxselect
 from experiments.theory.joint_flow import joint_flow
 from jaxselect.checks import BadInput
-from jaxselect.convergence import tolerance_check
 from jaxselect.flow.crossing import search_path
 from jaxselect.problem import attention
 
@@ -35,7 +34,6 @@ ENGINE = {
     "predict_end": lambda given: jaxselect.predict_end(given, given.start, 1.0),
     "certify": lambda given: jaxselect.certify(given, FLOW),
     "resolve_limit": jaxselect.resolve_limit,
-    "tolerance_check": lambda given: tolerance_check(given, FLOW),
 }
 
 

@@ -29,8 +29,7 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from jaxselect import checks
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, same_vocabulary
-from jaxselect.model.attention import attention_weights
+from jaxselect.data.corpus import Corpus, padded_logits, same_vocabulary
 from jaxselect.model.parameters import gaussian_reduced
 
 # Activations of an MLP, by name.
@@ -42,6 +41,13 @@ ACTIVATIONS: dict[str, Callable] = {
 }
 # How many matrices make one W.
 FACTORS = {"product": 1, "tied": 1, "separate": 2}
+
+
+def attention_weights(
+    scores: Float[Array, " width"], counts: Float[Array, " width"]
+) -> Float[Array, " width"]:
+    """Compute q[s] ∝ C[s] e^{a_s} over one bag; zero on padding."""
+    return jax.nn.softmax(padded_logits(scores, counts))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -174,13 +174,13 @@ def independent_tokens(
         BadInput: a setting out of its range.
 
     Example:
-        >>> from jaxselect.model.selection import token_classes
+        >>> from jaxselect.model.selection import important_tokens
         >>> sizes = dict(sequences=40, length=4, relevant=2, irrelevant=6)
         >>> corpus = independent_tokens(
         ...     jax.random.key(0), **sizes, irrelevant_share=9 / 10
         ... )
-        >>> token_classes(corpus).completely_positive.tolist()[:4]
-        [True, True, False, False]
+        >>> important_tokens(corpus).tolist()[:6]
+        [True, True, True, True, False, False]
     """
     checks.key(key)
     sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)

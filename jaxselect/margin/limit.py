@@ -54,15 +54,15 @@ class LimitStatus(Status):
         3,
         "The max-margin problem of this selection has no solution, or none was found.",
     )
-    NOT_CONVERGED = 4, "Newton's method for Φ did not converge to rounding."
+    NO_MINIMISER = (
+        4,
+        "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
+        "the dual of some active pair is zero, and D_kᵀp − log t grows without bound, "
+        "or Newton's method ended elsewhere.",
+    )
     NOT_SETTLED = (
         5,
         "The flow to the selection broke off, or its end is not certified.",
-    )
-    NO_MINIMISER = (
-        6,
-        "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
-        "the dual of some active pair is zero, and D_kᵀp − log t grows without bound.",
     )
 
 
@@ -182,7 +182,7 @@ def limit(
         history_change=jax.lax.stop_gradient(change),
         offset_error=proof.radius,
         basin=proof.basin,
-        status=_status(solved, several, repelling, converged, proof.proved),
+        status=_status(solved, several, repelling, converged & proof.proved),
     )
 
 
@@ -296,14 +296,11 @@ def _status(
     solved: Bool[Scalar, ""],
     several: Bool[Scalar, ""],
     repelling: Bool[Scalar, ""],
-    converged: Bool[Scalar, ""],
-    exists: Bool[Scalar, ""],
+    proved: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
     """Return the status by the first hypothesis that does not hold."""
     status = jnp.where(repelling, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
-    lost = ~converged & ~repelling
-    status = jnp.where(lost, LimitStatus.NOT_CONVERGED, status)
-    status = jnp.where(converged & exists, LimitStatus.PREDICTED, status)
+    status = jnp.where(proved, LimitStatus.PREDICTED, status)
     status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
     return jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN)
 

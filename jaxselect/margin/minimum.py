@@ -191,7 +191,6 @@ def change_of_curvature(
     logits: Entries,
     values: Entries,
     bags: Corpus,
-    point: Float[Any, " axes"],
     diameters: ByBag,
     narrow: Any = False,
 ) -> tuple[Float[Any, "axes axes"], Number]:
@@ -212,7 +211,6 @@ def change_of_curvature(
         logits: of every entry at p.
         values: b of every entry.
         bags: the bags.
-        point: p, the centre.
         diameters: D = max ‖E_s − E_r‖ of every bag.
         narrow: whether the ball is so small that −ℓ′ of no bag grows by more than a
             seventh on it.
@@ -228,7 +226,7 @@ def change_of_curvature(
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
         >>> both = jnp.eye(2), jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])
         >>> apart = jnp.array([2**0.5])
-        >>> _, ball = change_of_curvature(*both, bags, jnp.zeros(2), apart)
+        >>> _, ball = change_of_curvature(*both, bags, apart)
         >>> round(ball.item(), 4)
         0.0884
     """

@@ -11,7 +11,7 @@ outputs holds for weights near the best entries (mathematics, section 3n).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 
 from ..compilation import full_precision
 from ..model.attention import (
@@ -21,33 +21,8 @@ from ..model.attention import (
     functional_margin,
 )
 from ..problem import Problem
-from ..status import Status
 from .max_margin import MaxMargin, MaxMarginStatus
 from .pairs import ROUNDINGS, lead_range
-
-
-class RiskStatus(Status):
-    """What the risk alone says of the end of a gradient flow."""
-
-    CERTIFIED = (
-        0,
-        "Certified by the risk alone: the weight of the best entry of each bag tends "
-        "to one, and the direction to that of their max-margin solution.",
-    )
-    ABOVE = (
-        1,
-        "The risk is not below its barrier: a bag may end with another entry than its "
-        "best.",
-    )
-    NO_BEST = (
-        2,
-        "Some bag has two best entries or, with K classes, a mixture that is better.",
-    )
-    NO_MAX_MARGIN = (
-        3,
-        "Nothing separates the best entries from the others, or no solution was found.",
-    )
-    OTHER_SELECTION = 4, "The selection is not that of the best entries."
 
 
 class BestEntries(eqx.Module):
@@ -76,6 +51,13 @@ class BestEntries(eqx.Module):
     def below(self) -> Bool[Scalar, ""]:
         """Whether L − L∗ is less than the barrier of every bag."""
         return self.attained & (self.excess.sum() < self.barrier.min())
+
+    def certifies(
+        self, selected: Bool[Array, "sequences width"], margin: MaxMargin
+    ) -> Bool[Scalar, ""]:
+        """Whether a selection with this max-margin solution is the end from there."""
+        same = jnp.all(selected == self.selected)
+        return self.below & same & (margin.status == MaxMarginStatus.SOLVED)
 
 
 @full_precision
@@ -218,24 +200,3 @@ def _largest_step(
     curvature = longest**2 * spread * (first / 4 + second * spread / 16)
     total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
     return 2 / total
-
-
-def risk_status(
-    best: BestEntries,
-    selected: Bool[Array, "sequences width"],
-    margin: MaxMargin,
-) -> Int[Scalar, ""]:
-    """Return the `RiskStatus` of an end from its selection and max-margin solution.
-
-    Source: mathematics, section 3n.
-    """
-    hypotheses = {
-        RiskStatus.NO_BEST: best.attained,
-        RiskStatus.ABOVE: best.below,
-        RiskStatus.OTHER_SELECTION: jnp.all(selected == best.selected),
-        RiskStatus.NO_MAX_MARGIN: margin.status == MaxMarginStatus.SOLVED,
-    }
-    status = jnp.asarray(RiskStatus.CERTIFIED, jnp.int32)
-    for name, holds in reversed(hypotheses.items()):
-        status = jnp.where(holds, status, name)
-    return status

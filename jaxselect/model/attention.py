@@ -17,12 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..compilation import full_precision
-from ..data.corpus import (
-    ByBag,
-    Corpus,
-    Entries,
-    padded_logits,
-)
+from ..data.corpus import ByBag, Corpus, Entries
 from ..data.loss import Bounds, Loss, Outputs
 from .parameters import Parameters
 
@@ -63,38 +58,6 @@ def attend_bags(logits: Entries, values: Entries, bags: Corpus) -> Attention:
 
 
 @partial(jax.jit, inline=True)
-def attend(
-    scores: Float[Array, " width"],
-    values: Float[Array, " width *classes"],
-    counts: Float[Array, " width"],
-) -> Attention:
-    """Attend over one bag: q[s] ∝ C[s] e^{a_s}, f = Σ q[s] b_s.
-
-    Source: mathematics, section 1.
-
-    Args:
-        scores: a_s = pᵀE_s of the tokens in the bag.
-        values: b_s = vᵀE_s of the same tokens, a number per head.
-        counts: C[s]; zero for padding.
-
-    Returns:
-        Log-weights, output and advantages.
-
-    Example:
-        >>> bag = attend(jnp.array([1e6, 0.0]), jnp.array([1.0, 3.0]), jnp.ones(2))
-        >>> bag.log_weights.tolist(), bag.output.item()
-        ([0.0, -1000000.0], 1.0)
-    """
-    one = Corpus(
-        tokens=jnp.arange(len(scores))[None],
-        counts=counts[None],
-        labels=jnp.ones(1, int),
-        vocabulary=len(scores),
-    )
-    return jax.tree.map(lambda each: each[0], attend_corpus(scores, values, one))
-
-
-@partial(jax.jit, inline=True)
 def attend_corpus(
     scores: Float[Array, " vocabulary"],
     values: Float[Array, " vocabulary *classes"],
@@ -117,19 +80,6 @@ def attention_shares(logits: Entries, bags: Corpus) -> Entries:
     """Compute softmax weights q ∝ e^{logit} of every entry."""
     _, share = _exponentials(logits, bags)
     return share / bags.spread(bags.total(share))
-
-
-def attention_weights(
-    scores: Float[Array, " width"], counts: Float[Array, " width"]
-) -> Float[Array, " width"]:
-    """Softmax weights q[s] ∝ C[s] e^{a_s} over one bag; zero on padding.
-
-    Example:
-        >>> weights = attention_weights(jnp.zeros(3), jnp.array([3.0, 1.0, 0.0]))
-        >>> weights.tolist()
-        [0.75, 0.25, 0.0]
-    """
-    return jax.nn.softmax(padded_logits(scores, counts))
 
 
 def _exponentials(logits: Entries, bags: Corpus) -> tuple[Entries, Entries]:

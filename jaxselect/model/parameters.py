@@ -207,37 +207,6 @@ def _gaussian_reduced(
     return Parameters(vectors[1:], vectors[0], head)
 
 
-@partial(jax.jit, inline=True)
-def reduce(parameters: Parameters) -> Parameters:
-    """Rotate parameters into at most |S| + 2 coordinates.
-
-    The rows of (v, p, E) are replaced by the factor L of their LQ factorisation, which
-    keeps all inner products.
-
-    Source: mathematics, section 4.
-
-    Args:
-        parameters: in R^d.
-
-    Returns:
-        Parameters in R^min(d, |S| + 2) with v on the first axis; K heads, which span
-        the first K, take one more coordinate each.
-
-    Example:
-        >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
-        >>> reduce(wide).query.shape
-        (5,)
-    """
-    heads = parameters.head.T
-    rows = jnp.vstack([heads, parameters.query, parameters.embeddings])
-    number = len(rows) - len(parameters.embeddings) - 1
-    lower = jnp.linalg.qr(rows.T, mode="r").T
-    sign = jnp.where(jnp.diagonal(lower)[:number] < 0, -1.0, 1.0)
-    lower = lower.at[:, :number].multiply(sign[None])
-    head = lower[0] if heads.ndim == 1 else lower[:number].T
-    return Parameters(lower[number + 1 :], lower[number], head)
-
-
 def _is_dimension(
     dim: Float[Scalar, ""] | float, full: int, heads: int
 ) -> Bool[Scalar, ""] | bool:

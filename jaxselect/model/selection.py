@@ -8,7 +8,6 @@ pᵀE_s. Means over sequences use the weights of the corpus (mathematics, sectio
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
@@ -19,24 +18,6 @@ from ..data.corpus import Corpus, check_corpus, labels_among, same_vocabulary
 # Width of the selection, in log t: midway between a token that is selected with the top
 # one (it stays within a bounded distance) and one that lost (it falls back by log t).
 WIDTH = 0.5
-
-
-class TokenClasses(eqx.Module):
-    """Masks of the positive, negative, irrelevant and important tokens.
-
-    Attributes:
-        positive: α_s > 0.
-        negative: α_s < 0.
-        irrelevant: α_s = 0, up to the rounding of its own sum.
-        completely_positive: occurs, and with label +1 only.
-        completely_negative: occurs, and with label −1 only.
-    """
-
-    positive: Bool[Array, " vocabulary"]
-    negative: Bool[Array, " vocabulary"]
-    irrelevant: Bool[Array, " vocabulary"]
-    completely_positive: Bool[Array, " vocabulary"]
-    completely_negative: Bool[Array, " vocabulary"]
 
 
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
@@ -126,51 +107,12 @@ def _class_importance(
 
 @partial(jax.jit, inline=True)
 def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
-    """Sum C_X[s] / T_X over the sequences of each class, up to a common factor.
-
-    The sum is exactly zero if a token never occurs with a class.
-    """
+    """Compute mean_X 1{y=k} C_X[s] / T_X: zero if a token never occurs with a class."""
     share = frequencies(corpus)
     named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
     indicator = corpus.labels[:, None] == jnp.array(named, corpus.labels.dtype)[None]
     each = share[:, :, None] * indicator.astype(share.dtype)[:, None, :]
-    return _total(each, corpus)
-
-
-def token_classes(corpus: Corpus) -> TokenClasses:
-    """Classify tokens as positive, negative or irrelevant, by the sign of α_s.
-
-    A token is completely positive or negative if it occurs with one label only.
-
-    Args:
-        corpus: n bags with labels ±1.
-
-    Returns:
-        Masks over the vocabulary. A token that never occurs is irrelevant.
-
-    Raises:
-        BadInput: another label.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> token_classes(corpus).irrelevant.tolist()
-        [False, False, True]
-    """
-    labels_among(corpus.labels, (-1, 1))
-    with_positive, with_negative = _shares_by_class(corpus).T
-    # α is a difference of two sums of up to n rounded shares: within their rounding
-    # it is zero.
-    rounding = jnp.finfo(with_positive.dtype).eps * len(corpus.labels)
-    alpha = with_positive - with_negative
-    irrelevant = jnp.abs(alpha) <= rounding * (with_positive + with_negative)
-    return TokenClasses(
-        positive=(alpha > 0) & ~irrelevant,
-        negative=(alpha < 0) & ~irrelevant,
-        irrelevant=irrelevant,
-        completely_positive=(with_positive > 0) & (with_negative == 0),
-        completely_negative=(with_negative > 0) & (with_positive == 0),
-    )
+    return corpus.mean_by_token(each)
 
 
 def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
@@ -193,49 +135,6 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
         [True, False, True]
     """
     return jnp.sum(_shares_by_class(corpus) > 0, axis=1) == 1
-
-
-def occurrences(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Count how often each token occurs in the corpus, without weights.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> occurrences(from_sequences([[1, 1, 0]], [1], vocabulary=3)).tolist()
-        [1.0, 2.0, 0.0]
-    """
-    return corpus.scatter(corpus.counts)
-
-
-def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    """Compute P(+1 | s) − P(−1 | s) from counts of occurrences.
-
-    Args:
-        corpus: n bags with labels ±1.
-
-    Returns:
-        A number in [−1, 1] per token; NaN for a token that never occurs.
-
-    Raises:
-        BadInput: another label.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 0], [0, 1]], [1, -1], vocabulary=2)
-        >>> [round(x, 4) for x in posterior_difference(corpus).tolist()]
-        [0.3333, -1.0]
-    """
-    labels_among(corpus.labels, (-1, 1))
-    signed = corpus.labels.astype(corpus.counts.dtype)[:, None] * corpus.counts
-    return _total(signed, corpus) / _total(corpus.counts, corpus)
-
-
-def _total(
-    per_slot: Float[Array, " sequences width *rest"], corpus: Corpus
-) -> Float[Array, " vocabulary *rest"]:
-    """Weighted sums by token, up to a common factor."""
-    if corpus.weights is not None:
-        per_slot = corpus.weighted(per_slot)
-    return corpus.scatter(per_slot)
 
 
 def selected_tokens(

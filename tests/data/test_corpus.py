@@ -14,9 +14,7 @@ from jaxselect.model.selection import (
     class_importance,
     frequencies,
     importance,
-    occurrences,
-    posterior_difference,
-    token_classes,
+    important_tokens,
 )
 from tests.tolerances import assert_close
 
@@ -50,37 +48,16 @@ def literal_importance(data):
 
 
 @given(labelled)
-def test_counts_agree_with_loops_over_positions(data):
+def test_importance_agrees_with_loops_over_positions(data):
     corpus = bags(data)
-    positions = [(token, label) for tokens, label in data for token in tokens]
-    number = np.bincount([token for token, _ in positions], minlength=VOCABULARY)
-    signed = np.zeros(VOCABULARY)
-    for token, label in positions:
-        signed[token] += label
-    assert_close(importance(corpus), literal_importance(data))
-    assert_close(occurrences(corpus), number)
-    seen = number > 0
-    difference = np.asarray(posterior_difference(corpus))
-    assert_close(difference[seen], signed[seen] / number[seen])
-    assert np.isnan(difference[~seen]).all()
-    assert_close(np.asarray(frequencies(corpus)).sum(axis=1), np.ones(len(data)))
-
-
-@given(labelled)
-def test_classes_agree_with_their_definitions(data):
-    classes = jax.tree.map(np.asarray, token_classes(bags(data)))
     labels_of = [
         {label for tokens, label in data if token in tokens}
         for token in range(VOCABULARY)
     ]
-    assert classes.completely_positive.tolist() == [seen == {1} for seen in labels_of]
-    assert classes.completely_negative.tolist() == [seen == {-1} for seen in labels_of]
-    masks = np.stack([classes.positive, classes.negative, classes.irrelevant])
-    assert (masks.sum(axis=0) == 1).all()
-    alpha = literal_importance(data)
-    clear = np.abs(alpha) > 1e-9  # far above rounding, far below 1 / (8 · 8)
-    assert (classes.irrelevant == ~clear).all()
-    assert (masks[0] == (clear & (alpha > 0))).all()
+    assert_close(importance(corpus), literal_importance(data))
+    important = np.asarray(important_tokens(corpus))
+    assert important.tolist() == [len(seen) == 1 for seen in labels_of]
+    assert_close(np.asarray(frequencies(corpus)).sum(axis=1), np.ones(len(data)))
 
 
 @given(labelled, st.randoms(use_true_random=False))
@@ -186,10 +163,9 @@ def test_a_group_mean_leaves_nothing_but_a_rounding_of_what_is_left():
 THREE = from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
 
 
-@pytest.mark.parametrize("function", [importance, token_classes, posterior_difference])
-def test_functions_of_two_classes_refuse_three(function):
+def test_importance_refuses_labels_of_another_kind():
     with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
-        function(THREE)
+        importance(THREE)
     signed = from_sequences([[0]], [-1], vocabulary=1)
     with pytest.raises(BadInput, match=r"labels \[-1\]: wanted \[0, 1, 2\]"):
         class_importance(signed, classes=3)

@@ -21,9 +21,8 @@ from jaxselect.data.synthetic import (
 )
 from jaxselect.model.selection import (
     class_importance,
-    occurrences,
-    posterior_difference,
-    token_classes,
+    importance,
+    important_tokens,
 )
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")
@@ -47,17 +46,30 @@ MAKERS = {
 }
 
 
+def importance_of(corpus):
+    """α to its rounding, and which tokens are important."""
+    found = jax.jit(lambda corpus: (importance(corpus), important_tokens(corpus)))
+    alpha, important = map(np.asarray, found(corpus))
+    return np.where(np.abs(alpha) < 1e-15 * len(corpus.labels), 0.0, alpha), important
+
+
+def occurrences(corpus):
+    """The number of each token, and P(+1 | s) − P(−1 | s)."""
+    number, signed = np.zeros((2, corpus.vocabulary))
+    counts, label = np.asarray(corpus.counts), np.asarray(corpus.labels)[:, None]
+    np.add.at(number, corpus.tokens, counts)
+    np.add.at(signed, corpus.tokens, label * counts)
+    return number, signed / np.maximum(number, 1)
+
+
 def assert_assumption_one(corpus, relevant):
-    """One completely positive or negative token each, and α = 0 for all others."""
-    classes = jax.tree.map(np.asarray, jax.jit(token_classes)(corpus))
+    """One important token each, of its own label, and α = 0 for all others."""
+    alpha, important = importance_of(corpus)
     tokens, counts = np.asarray(corpus.tokens), np.asarray(corpus.counts)
-    important = classes.completely_positive | classes.completely_negative
     here = important[tokens] & (counts > 0)
     assert (np.where(here, counts, 0).sum(axis=1) == 1).all()
-    assert (classes.irrelevant | important).all()
-    assert not important[2 * relevant :].any()
-    assert not classes.completely_positive[relevant:].any()
-    assert not classes.completely_negative[:relevant].any()
+    assert (alpha[~important] == 0).all() and not important[2 * relevant :].any()
+    assert (alpha[:relevant] >= 0).all() and (alpha[relevant:] <= 0).all()
     return important
 
 
@@ -103,13 +115,12 @@ def test_independent_tokens_have_the_stated_frequencies(share):
         jax.random.key(0), **sizes, irrelevant_share=share, weakest=0.2
     )
     rho = share * 20 / 19
-    number = np.asarray(occurrences(corpus))
+    number, found = occurrences(corpus)
     strength = np.linspace(rho + (1 - rho) * 0.2, 1, relevant)
     wanted = np.concatenate([strength, -strength, np.zeros(irrelevant)])
     seen = number > 0
     error = np.sqrt((1 - wanted**2 + 1e-12) / np.maximum(number, 1))
     # Positions of one sequence share its label; five standard errors allow for it.
-    found = np.asarray(posterior_difference(corpus))
     assert (np.abs(found - wanted)[seen] <= 5 * error[seen]).all()
     relevant_share = number[: 2 * relevant].sum() / number.sum()
     expected = (1 + (length - 1) * (1 - rho)) / length
@@ -122,19 +133,17 @@ MANY = {"length": 6, "relevant": 4, "irrelevant": 12, "per_sequence": 3}
 @pytest.mark.parametrize("purity", [0.2, 0.9])
 def test_several_relevant_tokens_are_as_pure_as_asked(purity):
     corpus = several(jax.random.key(0), sequences=20_000, **MANY, purity=purity)
-    number = np.asarray(occurrences(corpus))[:8]
-    found = np.asarray(posterior_difference(corpus))[:8]
+    number, found = (numbers[:8] for numbers in occurrences(corpus))
     wanted = purity * np.array([1, 1, 1, 1, -1, -1, -1, -1])
     assert (np.abs(found - wanted) < 5 / np.sqrt(number)).all()
     assert number.sum() == 3 * 20_000
-    assert token_classes(corpus).irrelevant[8:].all()
+    assert (importance_of(corpus)[0][8:] == 0).all()
 
 
-def test_pure_tokens_are_completely_relevant():
-    corpus = several(jax.random.key(0), sequences=40, **MANY)
-    classes = token_classes(corpus)
-    assert classes.completely_positive[:4].all()
-    assert classes.completely_negative[4:8].all()
+def test_pure_tokens_are_important():
+    alpha, important = importance_of(several(jax.random.key(0), sequences=40, **MANY))
+    assert important[:8].all()
+    assert (alpha[:4] > 0).all() and (alpha[4:8] < 0).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxselect.checks import BadInput
-from jaxselect.flow.bdf import Equation, integrate_bdf, rescaled
+from jaxselect.flow.bdf import Equation, integrate_bdf, rescaled, start_bdf, try_step
 from jaxselect.flow.control import FlowSettings
 from tests.tolerances import assert_close
 
@@ -115,6 +115,39 @@ def test_growth_is_followed_and_not_damped():
     """An implicit step longer than the growth resolves would turn it round."""
     found = jax.jit(lambda: follow(lambda time, y: 3.0 * y, [1e-9], 6.0, 1e-15))()
     np.testing.assert_allclose(found.state, 1e-9 * np.exp(18.0), rtol=1e-5)
+
+
+def test_a_step_is_accepted_up_to_the_leading_term_of_its_error():
+    """Of y′ = −y with an exact past: (1/(k+1) + κ_k γ_k) ∇^{k+1} y at every order.
+
+    With ∇ of the exact y, the error of the step is that over (1 − κ_k) γ_k + h.
+    """
+    kappa = np.array([-0.1850, -1 / 9, -0.0823, -0.0415, 0.0])
+    gamma = np.cumsum(1 / np.arange(1, 6))
+    length, begin = 0.05, jnp.zeros(())
+
+    @jax.jit
+    def step(order, differences, atol):
+        given = equation(lambda time, y: -y, atol)
+        state = start_bdf(given, differences[0], begin, begin + 1)
+        state = state._replace(order=order, differences=differences)
+        return try_step(given, state._replace(step=begin + length), begin + 1)
+
+    for order in range(1, 6):
+        past = np.exp(length * np.arange(order + 1))
+        backward = (1 - np.exp(length)) ** np.arange(order + 1)
+        backward = jnp.zeros((8, 1)).at[: order + 1, 0].set(backward)
+        reached, exact = step(jnp.int32(order), backward, 1.0)[-1], np.exp(-length)
+        difference, true = (
+            abs(np.diff([y, *past], order + 1).item()) for y in (reached[0], exact)
+        )
+        constant = 1 / (order + 1) + kappa[order - 1] * gamma[order - 1]
+        divisor = (1 - kappa[order - 1]) * gamma[order - 1] + length
+        missed = abs(reached[0] - exact)
+        assert missed == pytest.approx(constant * true / divisor, rel=0.15)
+        for ratio, accepted in (0.99, False), (1.01, True):
+            atol = ratio * constant * difference
+            assert step(jnp.int32(order), backward, atol)[1] == accepted
 
 
 def test_a_stepper_that_is_none_is_refused():

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.rodas import Rodas5P, from_autodiff
+from jaxselect.flow.rodas import _TABLEAU, GAMMA, Rodas5P, from_autodiff
+from tests.tolerances import assert_close
 
 TURN = np.array([[0.6, -0.8], [0.8, 0.6]])
 START = np.array([1.0, 0.5])
@@ -51,6 +52,20 @@ def test_order_five_at_the_end_of_a_step_and_four_between():
     order = lambda errors: -np.diff(np.log2(errors))  # noqa: E731
     assert order(ends)[-1] == pytest.approx(5.0, abs=0.25)
     assert order(between).min() > 3.7
+
+
+def test_the_error_estimate_is_the_last_stage():
+    """Of y′ = zy, h = 1: (1/γ − z − z A − C) k = z, y_1 = 1 + A_8 k + k_8."""
+    term = dfx.ODETerm(lambda t, y, args: args * y)
+    solver = Rodas5P(from_autodiff(term.vector_field))
+    step = jax.jit(lambda z: solver.step(term, 0.0, 1.0, jnp.ones(1), z, None, False))
+    stages, coupling = map(np.array, _TABLEAU[2:])
+    for z in (-1e3, -5.0, -0.1, 2.0):
+        system = (1 / GAMMA - z) * np.eye(8) - z * stages - coupling
+        last = np.linalg.solve(system, np.full(8, z))
+        end, error, *_ = step(z)
+        assert_close(end, 1 + last[-1:] + stages[-1:] @ last, worse=1e2)
+        np.testing.assert_allclose(error, last[-1:], rtol=1e-5)
 
 
 def test_stiff_decay_is_followed_at_long_steps():

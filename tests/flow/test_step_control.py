@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.data.corpus import from_bags
-from jaxselect.flow.cls import cls_flow
-from jaxselect.flow.control import PredictiveController
+from jaxselect.flow.cls import aligned, cls_flow
+from jaxselect.flow.control import FlowSettings, PredictiveController
 from jaxselect.flow.rodas import Rodas5P, from_autodiff
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
@@ -50,6 +50,24 @@ def test_what_happens_sooner_than_that_ends_at_once():
     for rate in (1e11, 1e15):
         value, refused, steps = late(rate)
         assert value == 1.0 and refused and steps < 30
+
+
+def test_a_step_is_kept_whose_error_of_every_score_is_within_the_tolerance():
+    rows = np.array([[20.0, 0.0], [-10.0, 1.0], [-10.0, -1.0]])
+    bags = from_bags([[0, 1], [0, 2]], [[1, 1]] * 2, [1, 1], vocabulary=3)
+    start = Parameters(jnp.array(rows), jnp.zeros(2), jnp.ones(2))
+    axes, problem = aligned(attention(start, bags), None)
+    control = FlowSettings(atol=1e-3).score_control(rows.dtype)
+    here, begin, end = jnp.zeros(2), jnp.array(1.0), jnp.array(1.1)
+    _, state = control.init(None, begin, end, here, end - begin, problem, None, 5)
+    kept = jax.jit(
+        lambda error: control.adapt_step_size(
+            begin, end, here, here, problem, axes.T @ error, 5, state
+        )[0]
+    )
+    for wrong in np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 15.0]]):
+        wrong *= 1e-3 / np.abs(rows @ wrong).max()
+        assert kept(0.99 * wrong) and not kept(1.01 * wrong)
 
 
 @jax.jit

@@ -57,5 +57,5 @@ def change_at(given, query, *, narrow=False):
     """The bound on the change of curvature in a ball around p, and its radius."""
     logits = given.logits(given.rows @ query)
     diameters = _diameters(given.rows, given.corpus.filled, given.corpus)
-    here = given.rows, logits, given.values, given.corpus, query
+    here = given.rows, logits, given.values, given.corpus
     return change_of_curvature(*here, diameters, narrow)

@@ -43,7 +43,7 @@ def test_blocks_add_up_to_all_bags(block, monkeypatch):
     def numbers():
         point = jnp.ones(DIM)
         logits, apart = problem.logits(rows @ point), jnp.arange(1.0, 24.0)
-        here = rows, logits, problem.values, corpus, point, apart
+        here = rows, logits, problem.values, corpus, apart
         measured = listed.lengths(rows), listed.exact_lengths(rows)
         products = listed.products(rows, 2 * rows)
         return (

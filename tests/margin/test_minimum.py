@@ -86,9 +86,7 @@ def test_no_third_derivative_of_several_classes_exceeds_its_bound(loss, narrow):
         logits = bags.logits(rows @ point)
         apart = rows[bags.tokens][:, :, None] - rows[bags.tokens][:, None]
         diameters = jnp.linalg.norm(apart, axis=-1).max(axis=(1, 2))
-        form, ball = change_of_curvature(
-            rows, logits, values, bags, point, diameters, narrow
-        )
+        form, ball = change_of_curvature(rows, logits, values, bags, diameters, narrow)
         away, line, move = (jax.random.normal(next(draw), (40, 4)) for _ in range(3))
         away = ball * away / jnp.linalg.norm(away, axis=1, keepdims=True)
         line = line.at[:20].set(move[:20])
@@ -133,7 +131,7 @@ def test_shares_of_classes_bend_a_loss_that_is_straight(size):
     bags = dataclasses.replace(bags, loss=LINEAR)
     rows = jnp.array([[1.0], [-1.0]])
     values = size * jnp.array([[[0.0, 1.0, -1.0], [0.0, -1.0, 1.0]]])
-    here = rows, jnp.zeros((1, 2)), values, bags, jnp.zeros(1), jnp.array([2.0])
+    here = rows, jnp.zeros((1, 2)), values, bags, jnp.array([2.0])
     form, ball = change_of_curvature(*here)
 
     def risk(p):

@@ -15,7 +15,7 @@ from jaxselect import cross_attention, key_query, next_token
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.margin.pairs import pairs_of
-from jaxselect.margin.risk import RiskStatus, best_entries, risk_status
+from jaxselect.margin.risk import best_entries
 from jaxselect.model.attention import functional_margin
 from tests.problem.independent import Model, flow, logistic
 from tests.tolerances import assert_close
@@ -208,30 +208,34 @@ def test_nothing_is_claimed_where_a_hypothesis_fails():
     def judged(problem, query):
         found = best_entries(problem, problem.coordinates(query))
         margin = max_margin(problem.rows, pairs_of(found.selected, problem.corpus))
-        return found, margin, risk_status(found, found.selected, margin)
+        return found, margin, found.certifies(found.selected, margin)
 
-    def status(problem, query):
-        return RiskStatus(judged(problem, query)[-1].item())
+    def claims(problem, query):
+        """Whether one entry is the best of all mixtures, and of the end."""
+        found, _, certified = judged(problem, query)
+        return bool(found.attained), bool(certified)
 
-    assert status(cross_attention(features, values, [1]), far) == RiskStatus.NO_BEST
+    assert claims(cross_attention(features, values, [1]), far) == (False, False)
     values[0, 1] = 1 - 1e-16
-    assert status(cross_attention(features, values, [1]), far) == RiskStatus.NO_BEST
+    assert claims(cross_attention(features, values, [1]), far) == (False, False)
     values[0, 1] = 0.0
     values[0, 2] = -2.0
     near = jnp.array([0.0, 5.0, 20.0])
-    assert status(cross_attention(features, values, [1]), near) == RiskStatus.ABOVE
-    assert status(cross_attention(features, values, [1]), far) == RiskStatus.CERTIFIED
+    assert claims(cross_attention(features, values, [1]), near) == (True, False)
+    assert claims(cross_attention(features, values, [1]), far) == (True, True)
     # The row of the best entry is between those of the others.
     between = np.array([[[0.5, 0, 0.5], [1, 0, 0], [0, 0, 1]]])
     found, margin, _ = judged(cross_attention(between, values, [1]), far)
     below = dataclasses.replace(found, excess=jnp.zeros(1))
+    solved = dataclasses.replace(margin, status=jnp.array(MaxMarginStatus.SOLVED))
     assert margin.status == MaxMarginStatus.INFEASIBLE
-    assert risk_status(below, below.selected, margin) == RiskStatus.NO_MAX_MARGIN
-    assert risk_status(below, ~below.selected, margin) == RiskStatus.OTHER_SELECTION
+    assert not below.certifies(below.selected, margin)
+    assert below.certifies(below.selected, solved)
+    assert not below.certifies(~below.selected, solved)
     # Half and half beat both: each says one of the wrong classes no louder.
     heads = np.array([[[1.0, 3.0, -3.0], [1.0, -3.0, 3.0], [-1.0, 0.0, 0.0]]])
     several = cross_attention(features, heads, [0])
-    assert status(several, far) == RiskStatus.NO_BEST
+    assert claims(several, far) == (False, False)
 
 
 def test_bags_of_one_entry_and_of_no_weight_bar_nothing():

@@ -15,7 +15,7 @@ from scipy.stats import chi2, ks_2samp
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import negative_gradient, token_scores
-from jaxselect.model.parameters import gaussian, gaussian_reduced, reduce
+from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.step import alignment_error, embedding_step
 from tests.tolerances import assert_close
 
@@ -143,15 +143,6 @@ def test_the_dimension_is_differentiable():
     )
     # Truncation of order step², rounding of order 1e-16 / step, SciPy's root finding.
     np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dim", [2, 6, 100])
-def test_reducing_keeps_every_inner_product(dim):
-    parameters = gaussian(jax.random.key(6), vocabulary=VOCABULARY, dim=dim)
-    small = reduce(parameters)
-    assert small.embeddings.shape == (VOCABULARY, min(dim, VOCABULARY + 2))
-    assert_close(gram(small), gram(parameters))
-    assert_close(small.head, np.eye(len(small.head))[0])
 
 
 NO_DIMENSIONS = [0.0, -1.0, 0.5, 2.5, VOCABULARY + 1.5, np.nan, np.inf, -np.inf]

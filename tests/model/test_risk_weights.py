@@ -29,9 +29,7 @@ from jaxselect.model.selection import (
     importance,
     important_tokens,
     mean_coverage,
-    posterior_difference,
     selected_tokens,
-    token_classes,
 )
 from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
 from jaxselect.problem import attention
@@ -94,7 +92,6 @@ def statistics(corpus):
     """All that is a mean over sequences, or a set of tokens or pairs."""
     scores, values = NUMBERS
     selected = selected_tokens(scores, corpus)
-    classes = token_classes(corpus)
     head = model_of(scores, values)
     strength = pair_strength(
         attention(head, corpus), selected, pairs_of(selected, corpus)
@@ -105,8 +102,6 @@ def statistics(corpus):
         "gradient": negative_gradient(scores, values, corpus),
         "curvature": score_curvature(*by_entry(scores, values, corpus)),
         "importance": importance(corpus),
-        "classes": jax.tree.map(jnp.asarray, classes),
-        "posterior": jnp.nan_to_num(posterior_difference(corpus), nan=7.0),
         "important": important_tokens(corpus),
         "pairs": competing_pairs(selected, corpus),
         "components": components(corpus),

@@ -209,7 +209,7 @@ def test_ties_of_a_loss_of_outputs_have_a_bound_of_the_third_derivative():
     for loss, proves in ((OF_OUTPUTS, True), (unknown, False)):
         bags = dataclasses.replace(problem.corpus, loss=loss)
         logits = problem.logits(problem.scores(problem.start))
-        given = problem.rows, logits, problem.values, bags, problem.start, widest
+        given = problem.rows, logits, problem.values, bags, widest
         assert (change_of_curvature(*given)[1] > 0) == proves
 
 

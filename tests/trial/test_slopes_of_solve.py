@@ -3,6 +3,9 @@
 Source: mathematics, section 3f.
 """
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +17,7 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin.derivatives import differentiable
 from jaxselect.model.parameters import Parameters
+from jaxselect.stages import _differentiable
 
 TOKENS, BAGS, WIDTH, DIM = 5, 4, 3, 3
 # The first has ties, the second is not certified, and the path decides a part of ρ in
@@ -43,17 +47,19 @@ def drawn(move, seed):
     return problem, 1e3 * (1 + 0.1 * move)
 
 
+def end(move, seed):
+    """p, margin and error constant of an end, and what it is."""
+    problem, norm = drawn(move, seed)
+    found = solve(problem, until_norm=norm, settings=CLOSE)
+    numbers = found.margin.norm, found.limit.error_constant
+    return jnp.append(found.trained, jnp.stack(numbers)), found
+
+
 @jax.jit
 @jax.vmap
 def ends(move, seed):
-    """Margin, error constant and p of an end; both derivatives; what it is."""
-
-    def real(move):
-        problem, norm = drawn(move, seed)
-        found = solve(problem, until_norm=norm, settings=CLOSE)
-        numbers = found.margin.norm, found.limit.error_constant
-        return jnp.append(found.trained, jnp.stack(numbers)), found
-
+    """The numbers of an end; both derivatives; what it is."""
+    real = partial(end, seed=seed)
     numbers, push, found = jax.linearize(real, move, has_aux=True)
     pull = jax.linear_transpose(push, move)
     rows = jax.vmap(lambda weight: pull(weight)[0])(jnp.eye(len(numbers)))
@@ -82,6 +88,35 @@ def test_derivatives_are_those_of_differences_in_both_modes(moved):
     assert np.isnan(off[:, OPEN, -1]).all()
 
 
+def test_a_derivative_is_one_by_any_name(moved):
+    """`jacfwd` of one problem, and `vmap(grad)` of several."""
+    number = lambda move, seed, which: end(move, seed)[0][which]  # noqa: E731
+    jacobian = jax.jit(jax.jacfwd(lambda move, seed: end(move, seed)[0]))
+    gradients = jax.jit(jax.vmap(jax.grad(number), (None, 0, 0)))
+    here, seeds = jnp.array(0.0), SEEDS[REST]
+    wanted, size = (numbers[2, REST] for numbers in (moved[1], moved[0]))
+    entries = np.arange(wanted.shape[1])
+    lanes = np.repeat(seeds, len(entries)), np.tile(entries, len(seeds))
+    found = gradients(here, *lanes).reshape(wanted.shape)
+    off = np.maximum(np.abs(wanted), 1e-3 * np.abs(size))
+    each = np.stack([jacobian(here, seed) for seed in seeds])
+    np.testing.assert_array_less(np.abs(each - wanted) / off, 1e-5)
+    np.testing.assert_array_less(np.abs(found - wanted) / off, 1e-5)
+
+
+def test_a_start_that_a_program_rounds_otherwise_is_the_same(moved):
+    """Else p would have no derivative, as after a stage that began elsewhere."""
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, 2]), moved[-1])
+
+    def slope(factor):
+        start = factor * one.stage.problem.start
+        found = eqx.tree_at(lambda found: found.stage.problem.start, one, start)
+        whole = lambda norm: _differentiable(one.problem, norm, found, CLOSE)  # noqa: E731
+        return jax.grad(lambda norm: whole(norm).trained[0])(jnp.array(1e3))
+
+    assert jnp.isfinite(slope(1 + 1e-15)) and jnp.isnan(slope(1 + 1e-3))
+
+
 def test_with_ties_no_derivative_is_known(moved):
     _, forward, reverse, found = moved
     assert found.stage.ties.selected[2, TIED].sum(axis=1).max() > 1
@@ -92,11 +127,11 @@ def test_outside_of_a_program_it_says_so(moved):
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, TIED]), moved[-1])
     nothing = jnp.array(False)
 
-    def end(norm):
+    def norm_at(norm):
         found = one.flow, one.certificate.ending
         given = one.problem, norm
         known = {"whole": nothing, "final": nothing, "settings": CLOSE}
         return differentiable(given, found, **known)[1].margin.norm
 
     with pytest.raises(BadInput, match="derivative of an end without a certificate"):
-        jax.grad(end)(1e3)
+        jax.grad(norm_at)(1e3)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.convergence import ToleranceCheck, tolerance_check
+from experiments.common.tolerances import ToleranceCheck, tolerance_check
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.margin.certificate import TrialStatus
