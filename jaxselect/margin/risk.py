@@ -31,17 +31,17 @@ class RiskStatus(Status):
 
     CERTIFIED = (
         0,
-        "Certified by the risk alone: the weight of the best entry of each bag tends "
-        "to one, and the direction to that of their max-margin solution.",
+        "Certified by the risk alone: the weight of the best entry of each sequence "
+        "tends to one, and the direction to that of their max-margin solution.",
     )
     ABOVE = (
         1,
-        "The risk is not below its barrier: a bag may end with another entry than its "
-        "best.",
+        "The risk is not below its barrier: a sequence may end with another entry than "
+        "its best.",
     )
     NO_BEST = (
         2,
-        "Some bag has two best entries or, with K classes, a mixture that is better.",
+        "Some sequence has two best entries or, with K classes, a better mixture.",
     )
     NO_MAX_MARGIN = (
         3,

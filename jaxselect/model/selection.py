@@ -56,7 +56,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     Source: mathematics, section 1.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n sequences with labels ±1.
 
     Returns:
         α, in [−1, 1] per token.
@@ -95,7 +95,7 @@ def class_importance(
     """Compute the importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     Args:
-        corpus: n bags with labels 0 … K − 1.
+        corpus: n sequences with labels 0 … K − 1.
         classes: K.
 
     Returns:
@@ -143,7 +143,7 @@ def token_classes(corpus: Corpus) -> TokenClasses:
     A token is completely positive or negative if it occurs with one label only.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n sequences with labels ±1.
 
     Returns:
         Masks over the vocabulary. A token that never occurs is irrelevant.
@@ -181,7 +181,7 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     Source: mathematics, sections 1 and 1c.
 
     Args:
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         A mask over the vocabulary.
@@ -210,7 +210,7 @@ def posterior_difference(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """Compute P(+1 | s) − P(−1 | s) from counts of occurrences.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n sequences with labels ±1.
 
     Returns:
         A number in [−1, 1] per token; NaN for a token that never occurs.
@@ -254,7 +254,7 @@ def selected_tokens(
 
     Args:
         scores: a = E p.
-        corpus: n bags.
+        corpus: n sequences.
         log_time: log(1+t) at which p was reached.
         offsets: constants to add to the scores of single entries.
 
@@ -300,7 +300,7 @@ def competing_pairs(
 
     Args:
         selected: result of `selected_tokens`.
-        corpus: n bags.
+        corpus: n sequences.
 
     Returns:
         True at [s, r] if the pair competes.
@@ -378,7 +378,7 @@ def coverage(
 
     Args:
         selected: result of `selected_tokens`.
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         One share per class, of labels ±1 for +1 and −1.
