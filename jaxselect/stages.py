@@ -524,7 +524,7 @@ class Arrival(eqx.Module):
         others: the sequences whose entry of the largest weight, as trained, is not
             selected at the end, (n,).
         outside: ‖(1 − N)(θ − θ_0)‖/‖θ − θ_0‖, N the projector onto the span of the row
-            differences of bags; zero for gradient descent, with any step, from θ_0.
+            differences of sequences; zero for descent, with any step, from θ_0.
         outside_turned: the same of the transpose; NaN where θ is no square matrix.
     """
 
@@ -565,7 +565,7 @@ class FlowPath(NamedTuple):
     Attributes:
         log_times: log(1+t), (T,).
         trained: p, (T, d), or W, (T, d, d′).
-        weights: attention weights q, (T, n, w); each bag sums to 1.
+        weights: attention weights q, (T, n, w); their sums over w are 1.
         scores: A_e·p + α_e without the count of an entry, (T, n, w); NaN where there is
             no entry.
     """
@@ -580,7 +580,7 @@ class Solved(eqx.Module):
     """The end of a flow, and what is certified of it; `print` says what to do next.
 
     Attributes:
-        problem: that was solved, n bags of w entries; trained is p (d,) or W (d, d′).
+        problem: that was solved, n sequences of w entries; trained is p or W (d, d′).
         stage: the last stage of the flow.
         certificate: of its end: status, reason, and the numbers they rest on.
         risk: the best entries, and the risk at the end beside its barrier.
@@ -637,7 +637,7 @@ class Solved(eqx.Module):
 
     @property
     def selected(self) -> list[list[Any]]:
-        """Selected entries by bag: positions from 0 (equal rows: the first), or ids."""
+        """Selected positions by sequence, from 0 (equal rows: the first), or ids."""
         return kept(self.problem, self.selected_mask)
 
     @property
@@ -672,7 +672,7 @@ class Solved(eqx.Module):
         )
 
     def weights(self) -> Float[Array, "sequences width"]:
-        """Compute the attention weights q at the end, (n, w); each bag sums to 1."""
+        """Compute the attention weights q at the end, (n, w); their sums are 1."""
         return jnp.exp(attended(self.problem, self.stage.point.query).log_weights)
 
     def best(self) -> Bool[Array, " sequences"]:
@@ -680,7 +680,7 @@ class Solved(eqx.Module):
         return has_best(self.problem, self.selected_mask, self.stage.point.query)
 
     def table(self, first: int = 20, names: "Names | None" = None) -> str:
-        """Say what the first bags select; `names` are of ids, positions, or by bag."""
+        """Say what sequences select; `names` of ids, of positions, or by sequence."""
         point = self.stage.point.query
         mask = self.selected_mask
         return table(self.problem, mask, point, first=first, names=names)
@@ -875,7 +875,7 @@ def _so_far(found: Solved) -> str:
     tied = int((selected.sum(axis=1) > 1).sum())
     return (
         f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps, "
-        f"{tied} of {len(selected)} bags tied"
+        f"{tied} of {len(selected)} sequences tied"
     )
 
 
