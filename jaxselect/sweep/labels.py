@@ -95,13 +95,13 @@ def load(folder: str | Path) -> "xarray.Dataset":
         named = [words.get(code, "") for code in status.values.ravel().tolist()]
         found["outcome"] = (status.dims, np.reshape(named, status.shape))
         found["certified"] = status.isin([codes.get(one.name) for one in CERTIFIED])
-    for name, every, kind in (
+    for coded, every, kind in (
         ("status", "statuses", TrialStatus),
         ("reason", "reasons", Reason),
     ):
-        if name in found and (codes := found.attrs.get(every)):
-            found[name].attrs |= {
-                "flag_values": np.array(list(codes.values()), found[name].dtype),
+        if coded in found and (codes := found.attrs.get(every)):
+            found[coded].attrs |= {
+                "flag_values": np.array(list(codes.values()), found[coded].dtype),
                 "flag_meanings": " ".join(codes),
                 "comment": kind.table(),
                 "missing": MISSING,
