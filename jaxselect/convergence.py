@@ -103,7 +103,7 @@ class ResolvedLimit(eqx.Module):
 
     Attributes:
         path: the flow, without derivatives.
-        selected: the final selection, in bag layout.
+        selected: the final selection, (n, w).
         margin: its max-margin solution; NaN where `late` is NOT_SETTLED.
         late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where the path broke off
             or its end is not certified.
@@ -306,7 +306,7 @@ class Rates(eqx.Module):
             `lemma_error` are NaN with their derivatives; in reverse mode the
             derivatives of `lemma_error` are NaN, too. A larger
             `RateSettings.until_log_time` may settle it.
-        selected: the final selection, in bag layout.
+        selected: the final selection, (n, w).
         active: its active pairs. If `selected` or `active` differ between two problems,
             a kink or a jump lies between them.
     """
@@ -346,7 +346,7 @@ def rates(
 
     Args:
         before: (E⁰, p_0, v); of `gaussian_reduced` for derivatives in d.
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
         step_size: η₀.
         error: direction error that `norm_to_error` and `log_time_to_error` are for, in
             (0, √2).

@@ -24,7 +24,7 @@ def plot(solved: Solved, first: int = 20) -> "Figure":
 
     Args:
         solved: with a path, `solve(problem, at=log_times)`.
-        first: number of bags whose entries are drawn.
+        first: number of sequences whose entries are drawn.
 
     Returns:
         The figure, as of `pyplot`: `plot(solved).savefig("solved.png")`.
@@ -53,7 +53,8 @@ def plot(solved: Solved, first: int = 20) -> "Figure":
         panel.plot(times, curves[:, chosen], color=SERIES[0], lw=1.2)
         panel.plot([], [], color=SERIES[0], label=f"selected {one}s")
         panel.plot([], [], color=SERIES[-1], label=f"other {one}s")
-    axes[0].set(title=f"attention weights, {len(there)} of {len(problem.values)} bags")
+    bags = f"{len(there)} of {len(problem.values)} {in_words(problem, 'sequences')}"
+    axes[0].set(title=f"attention weights, {bags}")
     axes[1].set(title="scores")
     axes[0].legend(loc="upper left")
     trained, end = in_words(problem, "p"), in_words(problem, "p_mm")

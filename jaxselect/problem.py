@@ -76,8 +76,8 @@ class Problem(eqx.Module):
         offsets: α of every entry; −∞ where there is none. log C_X[s] for an entry that
             stands for C_X[s] equal tokens.
         values: b of every entry, a number per head.
-        corpus: the tokens of every bag, labels, weights and loss.
-        offset_errors: bound on the error of every α against the others of its bag.
+        corpus: the tokens of every sequence, labels, weights and loss.
+        offset_errors: bound on the error of every α against others of its sequence.
         axes: F, coordinates θ ↦ F θ; None where they are the model's own.
         products: for a matrix, U and V: F leads to coordinates M of U M Vᵀ. None where
             they are the model's own.
@@ -86,9 +86,9 @@ class Problem(eqx.Module):
         importance: whether tokens are words of a vocabulary that labels make important
             or not, by Assumption 1 of the paper.
         ids: of every entry, the id that the caller gave its token; None where entries
-            are positions of their bags.
-        groups: bags of similar width, where the corpus is mostly padding; empty if it
-            is not (`stratified`).
+            are positions.
+        groups: sequences of similar width, where the corpus is mostly padding; empty
+            if it is not (`stratified`).
         widths: of the groups.
     """
 
@@ -108,7 +108,7 @@ class Problem(eqx.Module):
     widths: tuple[int, ...] = eqx.field(static=True, default=())
 
     def by_width(self) -> tuple[Stratum, ...]:
-        """Cut the bags into their groups."""
+        """Cut the sequences into their groups."""
         corpus, number = self.corpus, len(self.corpus.tokens)
         weights = corpus.weights
         if weights is None:
@@ -128,7 +128,7 @@ class Problem(eqx.Module):
 
     @property
     def present(self) -> Bool[Array, "sequences width"]:
-        """Entries of bags of positive weight."""
+        """Entries of sequences of positive weight."""
         return self.corpus.present
 
     @full_precision
@@ -246,7 +246,7 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 
     Args:
         parameters: (E, p_0, v).
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         The problem, in at most |S| + 2 coordinates; differentiable once in E, p_0, v
@@ -747,6 +747,7 @@ def _margins_in_domain(problem: Problem) -> None:
     wrong = (lowest < least) | (highest <= least)
     if wrong.any():
         raise BadInput(
-            f"margins {lowest[wrong][0]:g} to {highest[wrong][0]:g} in bag "
-            f"{wrong.argmax()}: {corpus.loss.name} loss wants them above {least:g}"
+            f"margins {lowest[wrong][0]:g} to {highest[wrong][0]:g} in "
+            f"sequence {wrong.argmax()}: {corpus.loss.name} loss wants them above "
+            f"{least:g}"
         )

@@ -7,6 +7,7 @@ makes them speak of what this problem trains and selects.
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -120,7 +121,9 @@ def named(problem: Problem, names: Names | None = None) -> np.ndarray:
         every = np.array([str(name) for name in names], object)
         return every[np.where(there, ids, 0)]
     if len(names) != bags:
-        raise BadInput(f"names of {len(names)} bags: wanted them of {bags} bags")
+        raise BadInput(
+            f"names of {len(names)} sequences: wanted them of {bags} sequences"
+        )
     found = np.full((bags, width), "", object)
     for bag, own in enumerate(names):
         names_of(f"names[{bag}]", own, int(np.flatnonzero(there[bag]).max()) + 1)
@@ -144,27 +147,40 @@ def table(
     first: int = 20,
     names: Names | None = None,
 ) -> str:
-    """Say of bags what they select, with which weight, and their margins."""
+    """Say what sequences select, with which weight, and their margins.
+
+    Of several tokens each has its own weight beside it.
+    """
     whole("first", first)
     corpus, found = problem.corpus, attended(problem, query)
     words, labels = kept(problem, selected, names), np.asarray(corpus.labels)
     margins = functional_margin(corpus.labels, found.output, corpus.loss).value
     best = np.asarray(has_best(problem, selected, query))
-    weights = np.where(selected, np.exp(found.log_weights), 0.0).sum(axis=1)
+    weights, chosen = np.exp(np.asarray(found.log_weights)), np.asarray(selected)
     # All targets of next tokens have the label one.
     labelled = corpus.loss != NEXT_TOKEN
     label = f" {'label':>5}" if labelled else ""
-    unit = in_words(problem, "tokens")
-    lines = [f"{'bag':>5}{label} {'weight':>8} {'margin':>10}  selected {unit}"]
-    for bag in range(min(first, len(words))):
-        label = f" {labels[bag]:>5}" if labelled else ""
-        numbers = f"{weights[bag]:>8.4f} {margins[bag]:>10.4g}"
-        short = "" if best[bag] else "  (another value is better)"
-        said = ", ".join(map(str, words[bag]))
-        lines.append(f"{bag:>5}{label} {numbers}  {said}{short}")
+    unit, bag = in_words(problem, "tokens"), in_words(problem, "sequence")
+    lines = [f"{bag:>8}{label} {'weight':>7} {'margin':>10}  selected {unit}"]
+    for row in range(min(first, len(words))):
+        label = f" {labels[row]:>5}" if labelled else ""
+        own = weights[row, chosen[row]]
+        numbers = f"{own.sum():>7.4f} {margins[row]:>10.4g}"
+        said = [str(word) for word in words[row]]
+        if len(said) > 1:
+            said = [f"{x} ({q:.2g})" for x, q in zip(said, own, strict=True)]
+        short = "" if best[row] else "  (another value is better)"
+        line = f"{row:>8}{label} {numbers}  "
+        lines += textwrap.wrap(
+            line + ", ".join(said) + short,
+            width=80,
+            subsequent_indent=" " * len(line),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     if len(words) > first:
         more = len(words) - first
-        lines.append(f"{more} more bags; table(first={len(words)}) has all")
+        lines.append(f"{more} more {bag}s; table(first={len(words)}) has all")
     return "\n".join(lines)
 
 
@@ -210,10 +226,10 @@ def summary(
     chosen = np.asarray(end.selected)
     alone = (chosen.sum(axis=1) == 1).sum()
     better = (~np.asarray(has_best(problem, end.selected, query))).sum()
-    one = in_words(problem, "token")
+    one, bags = (in_words(problem, word) for word in ("token", "sequences"))
     lines.append(
-        f"{alone} of {len(chosen)} bags select one {one}; in {better} of these another "
-        "has a better value."
+        f"{alone} of {len(chosen)} {bags} select one {one}; in {better} of these "
+        "another has a better value."
     )
     return "\n".join(lines)
 
@@ -262,7 +278,7 @@ def advice(
     """Say what to do about an end, where something can be done."""
     status, reason = TrialStatus(int(found.status)), Reason(int(found.reason))
     if reason == Reason.NOTHING:
-        return "What to do: give values that differ within a bag; here none is better."
+        return "What to do: give a sequence values that differ; here none is better."
     if status in CERTIFIED:
         return ""
     if problem.start.dtype != jnp.float64:
@@ -277,8 +293,8 @@ def advice(
         )
     if status == TrialStatus.TIES_UNPROVED:
         return (
-            "What to do: nothing that is known; no theorem applies where bags of both "
-            "labels keep the same entries (see `table()`)."
+            "What to do: nothing that is known; no theorem applies where sequences of "
+            "both labels keep the same entries (see `table()`)."
         )
     if status == TrialStatus.FAILED:
         return ""

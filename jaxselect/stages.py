@@ -537,27 +537,42 @@ class Arrival(eqx.Module):
     Source: mathematics, section 3n.
 
     Attributes:
-        other_bags: number of bags whose entry of the largest weight, as trained, is not
-            selected at the end.
+        others: the sequences whose entry of the largest weight, as trained, is not
+            selected at the end, (n,).
         outside: ‖(1 − N)(θ − θ_0)‖/‖θ − θ_0‖, N the projector onto the span of the row
-            differences of bags; zero for gradient descent, with any step, from θ_0.
+            differences of sequences; zero for descent, with any step, from θ_0.
+        outside_turned: the same of the transpose; NaN where θ is no square matrix.
     """
 
-    other_bags: Int[Scalar, ""]
+    others: Bool[Array, " sequences"]
     outside: Float[Scalar, ""]
+    outside_turned: Float[Scalar, ""]
 
     def __str__(self) -> str:
         """Say in a line or two how both compare."""
-        there = "is" if self.other_bags == 0 else "is not"
-        bags = f": {self.other_bags} bags differ" if self.other_bags else ""
-        said = f"The selection of what was trained {there} that of the end{bags}."
+        which = np.flatnonzero(self.others).tolist()
+        said = f"The selection of what was trained is{' not' * bool(which)} that of "
+        said += f"the end{_listed(which)}."
         if self.outside > OUTSIDE:
             said += (
                 f"\nOf trained − start {self.outside:.3g} is outside the span of row "
                 "differences: no descent from this start leads there, and an error "
                 "constant that refers to it is that of another flow."
             )
+        if self.outside_turned < OUTSIDE < self.outside:
+            said += "\nIts transpose is inside: W may be transposed; scores are xᵀ W z."
         return said
+
+
+def _listed(sequences: list[int], first: int = 3) -> str:
+    """Name some sequences that differ, and count the others."""
+    if not sequences:
+        return ""
+    names, more = [str(one) for one in sequences[:first]], sequences[first:]
+    names += [f"{len(more)} more"] if more else []
+    if len(names) == 1:
+        return f": sequence {names[0]} differs"
+    return f": sequences {', '.join(names[:-1])} and {names[-1]} differ"
 
 
 class FlowPath(NamedTuple):
@@ -566,7 +581,7 @@ class FlowPath(NamedTuple):
     Attributes:
         log_times: log(1+t), (T,).
         trained: p, (T, d), or W, (T, d, d′).
-        weights: attention weights q, (T, n, w); each bag sums to 1.
+        weights: attention weights q, (T, n, w); their sums over w are 1.
         scores: A_e·p + α_e without the count of an entry, (T, n, w); NaN where there is
             no entry.
     """
@@ -581,7 +596,7 @@ class Solved(eqx.Module):
     """The end of a flow, and what is certified of it; `print` says what to do next.
 
     Attributes:
-        problem: that was solved, n bags of w entries; trained is p (d,) or W (d, d′).
+        problem: that was solved, n sequences of w entries; trained is p or W (d, d′).
         stage: the last stage of the flow.
         certificate: of its end: status, reason, and the numbers they rest on.
         risk: the best entries, and the risk at the end beside its barrier.
@@ -638,7 +653,7 @@ class Solved(eqx.Module):
 
     @property
     def selected(self) -> list[list[Any]]:
-        """Selected entries by bag: positions from 0 (equal rows: the first), or ids."""
+        """Selected positions by sequence, from 0 (equal rows: the first), or ids."""
         return kept(self.problem, self.selected_mask)
 
     @property
@@ -673,7 +688,7 @@ class Solved(eqx.Module):
         )
 
     def weights(self) -> Float[Array, "sequences width"]:
-        """Compute the attention weights q at the end, (n, w); each bag sums to 1."""
+        """Compute the attention weights q at the end, (n, w); their sums are 1."""
         return jnp.exp(attended(self.problem, self.stage.point.query).log_weights)
 
     def best(self) -> Bool[Array, " sequences"]:
@@ -681,7 +696,7 @@ class Solved(eqx.Module):
         return has_best(self.problem, self.selected_mask, self.stage.point.query)
 
     def table(self, first: int = 20, names: "Names | None" = None) -> str:
-        """Say what the first bags select; `names` are of ids, positions, or by bag."""
+        """Say what sequences select; `names` of ids, of positions, or by sequence."""
         point = self.stage.point.query
         mask = self.selected_mask
         return table(self.problem, mask, point, first=first, names=names)
@@ -882,7 +897,7 @@ def _so_far(found: Solved) -> str:
     tied = int((selected.sum(axis=1) > 1).sum())
     return (
         f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps, "
-        f"{tied} of {len(selected)} bags tied"
+        f"{tied} of {len(selected)} sequences tied"
     )
 
 
@@ -1060,17 +1075,21 @@ def _arrival(problem: Problem, given: Array, selected: Array) -> Arrival:
     top = jnp.argmax(problem.logits(problem.scores(query)), axis=1)
     stays = jnp.take_along_axis(selected, top[:, None], axis=1)[:, 0]
     axes = span(centred_in_components(problem.rows, problem.corpus)).axes
-    moved = query - problem.start
-    off = moved - axes.T @ (axes @ moved)
-    beyond = given - problem.lift(query).ravel()
-    length = jnp.linalg.norm(given - problem.lift(problem.start).ravel())
-    outside = jnp.hypot(jnp.linalg.norm(off), jnp.linalg.norm(beyond))
-    return Arrival(
-        other_bags=jnp.sum(~stays & problem.present.any(axis=1)),
-        outside=jnp.where(
-            length > 0, outside / jnp.where(length > 0, length, 1.0), 0.0
-        ),
-    )
+    start = problem.lift(problem.start)
+
+    def outside(given: Array) -> Array:
+        query = problem.coordinates(given)
+        moved = query - problem.start
+        off = moved - axes.T @ (axes @ moved)
+        beyond = given - problem.lift(query).ravel()
+        length = jnp.linalg.norm(given - start.ravel())
+        share = jnp.hypot(jnp.linalg.norm(off), jnp.linalg.norm(beyond))
+        return jnp.where(length > 0, share / jnp.where(length > 0, length, 1.0), 0.0)
+
+    share, turned = outside(given), jnp.full_like(given[0], jnp.nan)
+    if start.ndim == 2 and start.shape[0] == start.shape[1]:
+        turned = outside(given.reshape(start.shape).T.ravel())
+    return Arrival(~stays & problem.present.any(axis=1), share, turned)
 
 
 def _inside(problem: Problem, name: str, point: "ArrayLike") -> Float[Array, " dim"]:

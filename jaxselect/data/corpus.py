@@ -37,7 +37,7 @@ Entries: TypeAlias = Any
 
 
 class Corpus(eqx.Module):
-    """Labelled bags, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
+    """Labelled sequences, loss and weights of a risk L = Σ_X w_X ℓ(m_X).
 
     The loss and the weights are stored here because every function that reads the
     labels reads them, too. A sequence of weight zero exerts no force, and its tokens
@@ -48,7 +48,7 @@ class Corpus(eqx.Module):
     Source: mathematics, section 1b.
 
     Attributes:
-        tokens: token ids, distinct within a bag; any id where the count is zero.
+        tokens: token ids, distinct within a sequence; any id where the count is zero.
         counts: how often the token occurs in the sequence; zero marks padding.
         labels: +1 or −1, for one head; a class 0 … K − 1, for K heads.
         vocabulary: number of tokens |S|.
@@ -97,32 +97,32 @@ class Corpus(eqx.Module):
     def logits(
         self, scores: Float[Array, " vocabulary"]
     ) -> Float[Array, "sequences width"]:
-        """Compute the logits a_s + log C_X[s] in bag layout, −∞ on padding."""
+        """Compute the logits a_s + log C_X[s] of slots, −∞ on padding."""
         counts = self.counts.astype(scores.dtype)
         return padded_logits(self.gather(scores), counts)
 
     def gather(
         self, by_token: Shaped[Array, " vocabulary *rest"]
     ) -> Shaped[Array, " sequences width *rest"]:
-        """Gather per-token values into bag slots."""
+        """Gather per-token values into slots."""
         return by_token[self.tokens]
 
     def spread(
         self, by_bag: Shaped[Array, " sequences *rest"]
     ) -> Shaped[Array, " sequences one *rest"]:
-        """Repeat per-bag values for each slot."""
+        """Repeat values of sequences for each slot."""
         return by_bag[:, None]
 
     def total(
         self, entries: Shaped[Array, " sequences width *rest"]
     ) -> Shaped[Array, " sequences *rest"]:
-        """Sum over the slots of every bag."""
+        """Sum over the slots of every sequence."""
         return entries.sum(axis=1)
 
     def largest(
         self, entries: Float[Array, "sequences width"]
     ) -> Float[Array, " sequences"]:
-        """Maximum over every bag, constant in derivatives."""
+        """Maximum over every sequence, constant in derivatives."""
         return jax.lax.stop_gradient(entries.max(axis=1))
 
     def scatter(
@@ -143,7 +143,7 @@ class Corpus(eqx.Module):
         entries: Shaped[Array, " sequences width *rest"],
         slots: Int[Array, " sequences"],
     ) -> Shaped[Array, " sequences *rest"]:
-        """The entry in the given slot of every bag."""
+        """The entry in the given slot of every sequence."""
         return jax.vmap(lambda bag, slot: bag[slot])(entries, slots)
 
     def marks(self, slots: Int[Array, " sequences"]) -> Bool[Array, "sequences width"]:
@@ -156,9 +156,9 @@ class Corpus(eqx.Module):
         share: Float[Array, "sequences width"],
         weight: Float[Array, "sequences width"],
     ) -> Float[Array, "dim dim"]:
-        """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē the bag's mean by share.
+        """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē their mean by share.
 
-        Some bags at a time.
+        Some sequences at a time.
         """
 
         def of_some(tokens: Array, share: Array, weight: Array) -> Array:
@@ -177,7 +177,7 @@ class Corpus(eqx.Module):
     def mean_by_token(
         self, per_slot: Float[Array, " sequences width *rest"]
     ) -> Float[Array, " vocabulary *rest"]:
-        """Weighted means of a quantity in bag layout, by token."""
+        """Weighted means of a quantity of slots, by token."""
         if self.weights is None:
             return self.scatter(per_slot) / len(self.labels)
         return self.scatter(self.weighted(per_slot))
@@ -388,7 +388,7 @@ def from_bags(
     weights: "ArrayLike | None" = None,
     loss: Loss = LOGISTIC,
 ) -> Corpus:
-    """Make a corpus of padded bags of distinct tokens.
+    """Make a corpus of padded sequences of distinct tokens.
 
     Args:
         tokens: ids in [0, vocabulary), shape (sequences, width).
@@ -486,8 +486,8 @@ def _checked(
     if repeated.any():
         row = np.argwhere(repeated)[0]
         raise BadInput(
-            f"token id {ordered[row[0], row[1]]} occurs twice in bag {row[0]}: add the "
-            "counts up, one entry per distinct token"
+            f"token id {ordered[row[0], row[1]]} occurs twice in sequence {row[0]}: "
+            "add the counts up, one entry per distinct token"
         )
     wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
     if not np.isin(y, wanted).all():

@@ -297,7 +297,7 @@ def output_loss(
     """Make the loss G(f, y) of the K outputs f of a sequence and its label y.
 
     −G takes the place of the margin, and of it the loss is linear. `cross_attention`
-    and `key_query` compare the derivatives and their bounds at outputs of their bags.
+    and `key_query` compare derivatives and bounds at outputs of their sequences.
 
     Source: mathematics, section 1c.
 
@@ -307,7 +307,7 @@ def output_loss(
             JAX.
         gradient: (f, y) ↦ ∂G/∂f, with a relative error of rounding.
         second: bound of Σ_k |Σ_l ∂²G/∂f_k∂f_l d_l| for all |d_l| ≤ 1, at all outputs
-            that the values of a bag can have.
+            that the values of a sequence can have.
         third: bound of Σ_k |Σ_lm ∂³G/∂f_k∂f_l∂f_m d_l e_m| likewise; without it no ties
             are certified.
 

@@ -140,7 +140,7 @@ class Reason(Status):
     HISTORY = 6, "What only the path decides still changes: `history_change`."
     TIES = 7, "Ties may be off their rest."
     NUMBERS = 8, "Numbers are out of range, weights negative, or labels of no class."
-    NOTHING = 9, "Nothing to select: in no bag do entries differ in value."
+    NOTHING = 9, "Nothing to select: in no sequence do entries differ in value."
 
 
 # The statuses that a certificate stands behind.
@@ -153,7 +153,7 @@ class PredictedEnd(eqx.Module):
     Source: mathematics, sections 3 and 3b.
 
     Attributes:
-        selected: the selected tokens of every sequence, in bag layout.
+        selected: the selected tokens of every sequence, (n, w).
         margin: max-margin solution p_mm of its competing pairs.
         late: the late flow p_mm log t + ρ.
     """
@@ -685,7 +685,7 @@ def explain(
 
     Args:
         found: result of `certify`.
-        corpus: the bags of that run.
+        corpus: the sequences of that run.
         words: the word of every token; token ids by default.
 
     Returns:

@@ -130,7 +130,7 @@ def limit(
 
     Args:
         problem: with the p_0 from before the flow.
-        selected: the final selection, in bag layout.
+        selected: the final selection, (n, w).
         margin: its max-margin solution.
         late_query: p late in the flow.
         earlier_query: p at an earlier time of the flow, for `history_change`.

@@ -357,7 +357,7 @@ def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> Abstra
 
     Args:
         selected: result of `selected_tokens`.
-        corpus: n bags.
+        corpus: n sequences.
 
     Returns:
         The constraints of the max-margin problem; each pair once.

@@ -380,7 +380,7 @@ def negative_gradient(
     Args:
         scores: a = E p.
         values: b = E v.
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
         log_scale: a natural logarithm; τ = log(1+t) in the flow.
 
     Returns:
@@ -483,7 +483,7 @@ def outputs(
 
     Args:
         parameters: (E, p, v).
-        corpus: n bags.
+        corpus: n sequences.
 
     Returns:
         One real number per sequence, whose sign is the predicted label; or one per
@@ -507,7 +507,7 @@ def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
 
     Args:
         parameters: (E, p, v).
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         The mean of the corpus's loss; in nats where it is logistic.
@@ -533,7 +533,7 @@ def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
 
     Args:
         parameters: (E, p, v).
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         A number in [0, 1].

@@ -48,7 +48,7 @@ def check_problem(parameters: Any, corpus: Any) -> None:
 
     Args:
         parameters: (E, p, v).
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Raises:
         BadInput: another kind of argument, E with another number of rows than the

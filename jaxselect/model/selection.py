@@ -37,7 +37,7 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     Source: mathematics, section 1.
 
     Args:
-        corpus: n bags with labels ±1.
+        corpus: n sequences with labels ±1.
 
     Returns:
         α, in [−1, 1] per token.
@@ -76,7 +76,7 @@ def class_importance(
     """Compute the importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     Args:
-        corpus: n bags with labels 0 … K − 1.
+        corpus: n sequences with labels 0 … K − 1.
         classes: K.
 
     Returns:
@@ -123,7 +123,7 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     Source: mathematics, sections 1 and 1c.
 
     Args:
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         A mask over the vocabulary.
@@ -153,7 +153,7 @@ def selected_tokens(
 
     Args:
         scores: a = E p.
-        corpus: n bags.
+        corpus: n sequences.
         log_time: log(1+t) at which p was reached.
         offsets: constants to add to the scores of single entries.
 
@@ -199,7 +199,7 @@ def competing_pairs(
 
     Args:
         selected: result of `selected_tokens`.
-        corpus: n bags.
+        corpus: n sequences.
 
     Returns:
         True at [s, r] if the pair competes.
@@ -277,7 +277,7 @@ def coverage(
 
     Args:
         selected: result of `selected_tokens`.
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
 
     Returns:
         One share per class, of labels ±1 for +1 and −1.

@@ -54,7 +54,7 @@ def embedding_step(
 
     Args:
         parameters: (E⁰, p, v).
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
         step_size: η₀ ≥ 0.
 
     Returns:
@@ -180,7 +180,7 @@ def predicted_alignment(
     Source: mathematics, sections 1b and 2.
 
     Args:
-        corpus: n labelled bags.
+        corpus: n labelled sequences.
         step_size: η₀.
 
     Returns:

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..checks import BadInput
-from ..margin.certificate import TrialStatus
+from ..margin.certificate import Reason, TrialStatus
 from .grid import Grid
 
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
@@ -49,6 +49,7 @@ def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
             "code": fingerprint(sources(*modules)),
         },
         "statuses": {status.name: status.value for status in TrialStatus},
+        "reasons": {reason.name: reason.value for reason in Reason},
     }
 
 

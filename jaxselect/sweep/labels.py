@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import checks
-from ..margin.certificate import CERTIFIED
+from ..margin.certificate import CERTIFIED, Reason, TrialStatus
 from .store import MISSING, load_all
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LABELS = {
     "step_size": "step size η₀",
     "seed": "seed",
     "status": "code of the status",
-    "reason": "code of the reason against a certificate",
+    "reason": "code of the first condition of a certificate that does not hold",
     "outcome": "how the run ends",
     "certified": "certified from the computed p",
     "alignment_error": "relative error of Lemma 4.1",
@@ -67,8 +67,9 @@ def load(folder: str | Path) -> "xarray.Dataset":
         is a scalar coordinate. `status` is a number, `outcome` its name in words
         ("selected all"), which `help(TrialStatus)` explains, and `certified` whether it
         is certified. The attributes `long_name` and `units` describe a variable, `1`
-        for a plain number. If a run is missing, its numbers are NaN and its outcome is
-        empty.
+        for a plain number; of `status` and `reason`, `flag_values` and `flag_meanings`
+        name every number, and `comment` says what the names mean. If a run is missing,
+        its numbers are NaN, codes −1, and its outcome is empty.
 
     Raises:
         BadInput: the folder holds no results, or damaged ones.
@@ -94,7 +95,17 @@ def load(folder: str | Path) -> "xarray.Dataset":
         named = [words.get(code, "") for code in status.values.ravel().tolist()]
         found["outcome"] = (status.dims, np.reshape(named, status.shape))
         found["certified"] = status.isin([codes.get(one.name) for one in CERTIFIED])
-        found["status"].attrs["missing"] = MISSING
+    for coded, every, kind in (
+        ("status", "statuses", TrialStatus),
+        ("reason", "reasons", Reason),
+    ):
+        if coded in found and (codes := found.attrs.get(every)):
+            found[coded].attrs |= {
+                "flag_values": np.array(list(codes.values()), found[coded].dtype),
+                "flag_meanings": " ".join(codes),
+                "comment": kind.table(),
+                "missing": MISSING,
+            }
     single = [
         axis for axis, size in found.sizes.items() if size == 1 and axis not in KEPT
     ]

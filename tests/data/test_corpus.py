@@ -92,7 +92,7 @@ BAD_BAGS = {
     "labels of another length": (dict(labels=[1]), "wanted"),
     "a token twice in a bag": (dict(tokens=[[0, 1, 2], [2, 1, 2]],
                                     counts=np.ones((2, 3))),
-                               "2 occurs twice in bag 1"),
+                               "2 occurs twice in sequence 1"),
 }  # fmt: skip
 
 

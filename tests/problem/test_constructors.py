@@ -476,7 +476,7 @@ BAD = {
     ),
     "values beyond the domain of the loss": (
         lambda: cross_attention(X, B, [1, -1], loss=NEXT_TOKEN),
-        "margins -1 to -1 in bag 1",
+        "margins -1 to -1 in sequence 1",
     ),
     "a bag without any value": (
         lambda: cross_attention(X, 0 * B, [1, 1], loss=NEXT_TOKEN),

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from jaxselect import Grid, TrialStatus, cross_attention, run_grid, solve
+from jaxselect.margin.certificate import Reason
 from jaxselect.sweep.labels import load
 
 LABELS = np.array([1, -1, 1, 1])
@@ -30,6 +31,9 @@ def test_lanes_are_the_problems_that_are_drawn(tmp_path):
             key = jax.random.split(jax.random.key(seed))[0]
             alone = solve(noisy(key, noise=noise), until_norm=1e3)
             assert TrialStatus(int(lane.status)) == alone.status
+            code = found.reason.flag_values.tolist().index(lane.reason.item())
+            said = found.reason.flag_meanings.split()[code]
+            assert said == Reason(int(alone.certificate.reason)).name
             np.testing.assert_allclose(
                 lane.max_margin_norm, alone.margin.norm, rtol=1e-9
             )

@@ -102,12 +102,28 @@ def test_every_bag_may_have_its_own_names():
         embedded()[0].table(names=["a", "b"])
 
 
+def test_each_of_several_tokens_has_its_own_weight():
+    """2 σ(−f) = σ(f) where the output f, the share of token 1, is log 2."""
+    bags = from_sequences([[0, 1]] * 3 + [[0, 2]], [1, 1, -1, 1], vocabulary=3)
+    head = jnp.array([0.0, 1.0, -1.0])
+    found = END(attention(Parameters(jnp.eye(3), jnp.zeros(3), head), bags))
+    assert found.status.name == "TIED"
+    said = [line.split() for line in found.table().splitlines()[1:]]
+    weights = ["0", "(0.31),", "1", "(0.69)"]
+    assert said[0] == ["0", "1", "1.0000", "0.6931", *weights]
+    assert said[2] == ["2", "-1", "1.0000", "-0.6931", *weights]
+    assert said[3][:3] == ["3", "1", "1.0000"] and said[3][4:] == ["0"]
+    lines = found.table(names=[letter * 30 for letter in "abc"]).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == ["b" * 30, "(0.69)"]
+
+
 def test_a_long_table_says_how_much_is_left_out():
     found = queried()[0]
     assert len(found.table(5).splitlines()) == 6
     *lines, last = found.table(3).splitlines()
     assert lines == found.table().splitlines()[:4]
-    assert last.startswith("2 more bags;") and "first=5" in last
+    assert last.startswith("2 more sequences;") and "first=5" in last
 
 
 def test_the_norm_that_is_said_to_be_enough_is_enough():

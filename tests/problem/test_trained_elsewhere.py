@@ -10,7 +10,7 @@ import optax
 
 from jaxselect import certify_at, key_query, solve
 from jaxselect.margin.certificate import Reason
-from jaxselect.stages import Proof
+from jaxselect.stages import Arrival, Proof
 from tests.problem.independent import Model, field, flow, logistic
 
 SEQUENCES, WIDTH, DIM, OTHER = 4, 3, 5, 4
@@ -52,7 +52,7 @@ def test_descent_by_numpy_is_certified_by_its_risk_without_a_time():
     found = certify_at(problem, trained)
     assert found.status.name == "SELECTED" and found.proof == Proof.RISK
     assert found.certificate.reason != Reason.NONE
-    assert found.arrival.other_bags == 0 and found.arrival.outside < 1e-12
+    assert not found.arrival.others.any() and found.arrival.outside < 1e-12
     assert "By the risk alone" in str(found) and "log(1+t)" not in str(found)
     assert "trained is that of the end." in str(found)
     assert "outside" not in str(found)
@@ -86,7 +86,7 @@ def test_adam_by_optax_is_certified_and_is_off_the_span_of_descent():
     with jax.numpy_dtype_promotion("standard"):
         trained, _ = run((start, rule.init(start)))
     found = certify_at(problem, np.asarray(trained))
-    assert found.proof == Proof.RISK and found.arrival.other_bags == 0
+    assert found.proof == Proof.RISK and not found.arrival.others.any()
     assert found.arrival.outside > 0.01
     assert "is outside the span of row differences" in str(found)
     assert np.asarray(found.selected_mask)[
@@ -105,9 +105,44 @@ def test_where_nothing_certifies_yet_the_flow_goes_on_from_what_was_trained():
     end = chosen_by(model, flow(model, 60.0, trained.ravel()))
     assert (np.asarray(found.selected_mask).argmax(axis=1) == end).all()
     now = chosen_by(model, trained)
-    assert found.arrival.other_bags == (now != end).sum() > 0
-    assert f"is not that of the end: {(now != end).sum()} bags differ." in str(found)
+    others = np.flatnonzero(now != end).tolist()
+    assert others and np.flatnonzero(found.arrival.others).tolist() == others
+    assert "is not that of the end: sequence 0 differs." in str(found)
     assert "By the gradient flow from what was trained" in str(found)
+
+
+def test_a_few_of_the_sequences_that_differ_are_named():
+    for others, said in (
+        ([], "is that of the end."),
+        ([2], "is not that of the end: sequence 2 differs."),
+        ([0, 2, 3], "end: sequences 0, 2 and 3 differ."),
+        ([0, 2, 3, 5, 6], "end: sequences 0, 2, 3 and 2 more differ."),
+    ):
+        mask = jnp.zeros(7, bool).at[jnp.array(others, int)].set(True)
+        assert str(Arrival(mask, jnp.zeros(()), jnp.zeros(()))).endswith(said)
+
+
+def test_a_square_matrix_given_transposed_is_noticed():
+    """Where descent cannot have led to it, but to its transpose."""
+    features, queries, values, labels = draws(SEED)
+    square = features[:, :, :OTHER]
+    start = np.random.default_rng(1).normal(size=(OTHER, OTHER))
+    problem = key_query(square, queries, values, labels, start=start)
+    keys = np.einsum("itd,ie->itde", square, queries).reshape(SEQUENCES, WIDTH, -1)
+    model = Model(keys, values, labels, np.ones(values.shape, bool), logistic)
+    trained = start.ravel()
+    for _ in range(300):
+        trained = trained + field(0.0, trained, model)
+    trained = trained.reshape(OTHER, OTHER)
+    within = jax.jit(lambda trained: certify_at(problem, trained).arrival)
+    right, turned = within(trained), within(trained.T)
+    assert right.outside < 1e-12 < 0.1 < turned.outside
+    assert turned.outside_turned == right.outside
+    assert "transpose" in str(turned) and "transpose" not in str(right)
+    # Neither way it is the end of a descent.
+    assert "transpose" not in str(within(trained + FAR[:OTHER]))
+    wide = key_query(*draws(SEED))
+    assert jnp.isnan(jax.jit(lambda w: certify_at(wide, w))(FAR).arrival.outside_turned)
 
 
 def test_within_another_program_nothing_is_continued():
@@ -117,7 +152,7 @@ def test_within_another_program_nothing_is_continued():
     program = jax.jit(lambda trained: certify_at(problem, trained))
     assert program(late).proof == Proof.RISK
     assert program(FAR).proof == Proof.NONE
-    assert program(FAR).arrival.other_bags >= 0
+    assert program(FAR).arrival.others.any()
 
 
 def test_a_flow_of_a_small_norm_is_certified_by_its_risk():

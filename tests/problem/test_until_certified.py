@@ -178,7 +178,7 @@ def test_what_is_shown_is_log_time_steps_and_ties(monkeypatch):
 
     monkeypatch.setattr(stages, "progress", kept)
     found = solve(cross_attention(*DRAWS[0]))
-    pattern = r"log t = ([\d.e+]+), (\d+) steps, (\d+) of 6 bags tied"
+    pattern = r"log t = ([\d.e+]+), (\d+) steps, (\d+) of 6 sequences tied"
     numbers = [
         [float(x) for x in re.fullmatch(pattern, line).groups()] for line in said
     ]

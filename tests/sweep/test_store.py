@@ -180,15 +180,23 @@ def test_a_person_opens_few_axes_with_names_and_labels(tmp_path):
     """Axes of length one become scalars, but for d, η₀ and seeds; the rest is kept."""
     axes = {"length": [4], "purity": [0.5, 1.0], "dim": [8.0], "step_size": [1.0]}
     axes |= {"seed": [7]}
-    store.prepare(tmp_path, {"axes": axes, "statuses": {"AT_REST": 0, "LOST": 3}})
+    codes = {"statuses": {"AT_REST": 0, "LOST": 3}, "reasons": {"NONE": 0, "LINE": 4}}
+    store.prepare(tmp_path, {"axes": axes, **codes})
     fields = [("lane", int), ("status", int), ("cls_norm", float)]
-    fields += [("path_norms", float, 2)]
-    store.write_chunk(tmp_path, 0, np.array([(1, 3, 2.5, (1.0, 2.0))], fields))
+    fields += [("path_norms", float, 2), ("reason", np.int32)]
+    store.write_chunk(tmp_path, 0, np.array([(1, 3, 2.5, (1.0, 2.0), 4)], fields))
     found = load(tmp_path)
     assert found.status.dims == ("purity", "dim", "step_size", "seed")
     assert found.length.item() == 4
     assert found.outcome.values.ravel().tolist() == ["", "lost"]
     assert not found.certified.any()
+    # As in the conventions for climate data: what a code is called, and means.
+    for name, called in (("status", "LOST"), ("reason", "LINE")):
+        about, code = found[name].attrs, found[name].sel(purity=1.0).item()
+        slot = about["flag_values"].tolist().index(code)
+        assert about["flag_meanings"].split()[slot] == called
+        assert about["flag_values"].dtype == found[name].dtype
+    assert "LINE" in found.reason.comment and "late flow" in found.reason.comment
     assert found.cls_norm.attrs == {"long_name": "‖p‖", "units": "1"}
     assert found.path_norms.dims[-1] == "point" and found.point.attrs["long_name"]
     assert found.cls_norm.sel(purity=1.0).item() == 2.5
