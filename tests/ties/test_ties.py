@@ -563,19 +563,24 @@ def late(given, log_time=2 * WIDE, following=Next.CONTRACTED):
         (1.1, 1.4 * WIDE, Next.SETTLED, "going on"),
         # Of these no rest is proved.
         (1e3, 1.4 * WIDE, Next.CONTRACTED, "stuck"),
+        # Ties that were contracted before are not looked for, on any clock.
+        (0.9, 0.0, Next.CONTINUED, "contracted"),
+        (1.1, 0.0, Next.CONTINUED, "let go"),
     ],
 )
 def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wanted):
     """Their farthest score may be off by the tolerance; losers push them by less."""
     given, _ = off_rest(off)
     point = late(given, log_time, following)
-    _, found, begin, until = jax.jit(_contracted)(given, point)
+    known = jax.jit(find_ties)(given, 2 * WIDE)
+    _, found, begin, until = jax.jit(_contracted)(given, point, known)
     assert bool(found.tied.any()) == (wanted == "contracted")
     first, last = {
         "contracted": (log_time, LATEST),
         "settling": (begin, begin + np.log(2)),
         "going on": (log_time, log_time + 1),
         "stuck": (log_time, log_time),
+        "let go": (log_time, LATEST),
     }[wanted]
     np.testing.assert_allclose([begin, until], [first, last], rtol=1e-15)
 
