@@ -4,7 +4,7 @@ A stage ends when opposing forces cancel to below rounding. If the tied tokens a
 proved to rest, the next stage integrates the contracted problem. If a token returns to
 a tie, the next stage integrates the whole problem on a clock that starts there. If the
 selected token changes too suddenly for log(1+t) to resolve the time, the same problem
-goes on on such a clock (mathematics, section 3g).
+continues on such a clock (mathematics, section 3g).
 """
 
 import dataclasses
