@@ -34,6 +34,7 @@ from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.report import because, in_words
 from jaxselect.stages import Proof
+from jaxselect.ties import no_ties
 from tests.problem.independent import (
     Model,
     differences,
@@ -303,7 +304,7 @@ def test_words_about_importance_are_said_where_it_is_defined():
     assert f"{float(found.margin.norm):.6g}; float64" in numbers
     assert error.endswith(f"{float(found.error_constant):.6g}.")
     alone = (chosen.sum(axis=1) == 1).sum()
-    assert counts.startswith(f"{alone} of {SEQUENCES} bags")
+    assert counts.startswith(f"{alone} of {SEQUENCES} sequences")
     assert f"in {(~best).sum()} of these another" in counts
 
 
@@ -323,7 +324,7 @@ def test_a_table_has_the_weight_and_the_margin_of_what_is_selected():
         wanted = [bag, model.labels[bag], chosen.sum() / there.sum()]
         wanted.append(model.labels[bag] * output)
         for line, sign in zip(lines, ("", "w"), strict=True):
-            numbers, said = line[:31].split(), line[31:].partition("(")[0]
+            numbers, said = line[:33].split(), line[33:].partition("(")[0]
             np.testing.assert_allclose([*map(float, numbers)], wanted, atol=1e-4)
             assert said.split() == [f"{sign}{token}" for token in tokens]
     # The worst entry is best where it is alone; of a mixture nothing is said.
@@ -394,8 +395,8 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     monkeypatch.setattr(pairs, "SMALL", 10**6)
     settings = {"stages": stages.STAGES, "settings": FlowSettings()}
     anew = partial(stages._solve.__wrapped__, **settings)
-    start = stages.beginning(problem)
-    masked = jax.jit(anew)(problem, jnp.asarray(1e4), start)
+    start = stages.beginning(problem), no_ties(problem)
+    masked = jax.jit(anew)(problem, jnp.asarray(1e4), *start)
     one, other = (found.certificate.ending.pairs for found in (listed, masked))
     assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
     edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]

@@ -33,6 +33,7 @@ from jaxselect.stages import (
     solve,
 )
 from jaxselect.sweep.grid import FAMILIES
+from jaxselect.ties import no_ties
 from jaxselect.trial import initialise
 from tests.attacks.literal_ties import Literal
 from tests.tolerances import assert_close
@@ -48,11 +49,9 @@ def problem(seed, dim, step_size):
 
 
 @jax.jit
-def onward(model, bags, point, stages, times):
-    problem = attention(model, bags)
-    stage = flow_to_end(
-        problem, point, until_norm=NORM, path_log_times=times, stages=stages
-    )
+def onward(model, bags, point, stages, times, ties=None):
+    problem, given = attention(model, bags), {"path_log_times": times, "ties": ties}
+    stage = flow_to_end(problem, point, until_norm=NORM, stages=stages, **given)
     return stage, certify_stage(problem, stage)
 
 
@@ -136,11 +135,13 @@ def test_a_tied_run_follows_the_literal_model(run):
 def test_a_run_goes_on_from_any_point_of_it():
     """All stages in one call, and one by one, come to the same end."""
     model, bags, whole, _ = whole_run(100.0, 3.162, 6)
-    point, steps, clocks = beginning(attention(model, bags)), 0, []
+    problem, steps, clocks = attention(model, bags), 0, []
+    point, ties = beginning(problem), no_ties(problem)
     begin, points = point, []
     while point.next != Next.NOTHING:
-        stage, _ = onward(model, bags, point, 1, EARLY)
-        point, steps = stage.point, steps + stage.flow.num_steps.item()
+        stage, _ = onward(model, bags, point, 1, EARLY, ties)
+        point, ties = stage.point, stage.ties
+        steps += stage.flow.num_steps.item()
         clocks.append(log_time_of(point.clock_start, point.clock_log_time).item())
         points.append(point)
     assert len(clocks) > 2 and clocks == sorted(clocks)
@@ -154,7 +155,7 @@ def test_a_run_goes_on_from_any_point_of_it():
     np.testing.assert_allclose(flow.path_query[:3], wanted, atol=1e-6)
     # The last clock starts late: there p is that of the time since.
     since = np.array([1e-6, 1e-3, 0.1, 1.0])
-    last = onward(model, bags, points[-2], 1, clocks[-2] + since)[0]
+    last = onward(model, bags, points[-2], 1, clocks[-2] + since, ties)[0]
     own = clocks[-2] + np.log(np.expm1(since))
     wanted = jax.jit(on_its_clock)(last, points[-2].clock_log_time, jnp.asarray(own))
     np.testing.assert_allclose(last.flow.path_query, wanted, atol=1e-3)
