@@ -820,7 +820,8 @@ def _to_the_end(
                 break
             further = _reached(reach, first, point, found.stage.ties, say)
             found = _joined(found, further)
-    return found
+        # The last program may be running yet.
+        return jax.block_until_ready(found)
 
 
 def _reached(
