@@ -142,6 +142,15 @@ class Problem(eqx.Module):
         """Compute A_e·θ + α_e from A θ; −∞ where there is no entry."""
         return self.corpus.gather(scores) + self.offsets
 
+    def parts(
+        self, scores: Float[Array, " vocabulary"]
+    ) -> list[tuple[Array, Array, Corpus]]:
+        """Compute the logits of every group, with its values and sequences."""
+        strata = self.by_width()
+        if not strata:
+            return [(self.logits(scores), self.values, self.corpus)]
+        return [(part.logits(scores), *part[1:]) for part in strata]
+
     @full_precision
     def risk(self, trained: "ArrayLike") -> Float[Scalar, ""]:
         """Compute L(θ) = Σ_X w_X ℓ(m_X) of a query or a matrix; differentiable.

@@ -452,8 +452,8 @@ def _contracted(problem: Problem, point: Point, known: Ties) -> _Outset:
         few = contract(problem, ties)
         assert few.held is not None
         after = few.problem
-        logits = after.logits(after.scores(after.start))
-        _, push = few.held.excess(logits, after.values, after.corpus)
+        parts = after.parts(after.scores(after.start))
+        _, push = few.held.excess(parts, after.groups)
         exact = continued | (left_out(problem, ties, now) <= TOLERANCE)
         rests = ties.proved & exact & (push <= 0)
         time = jnp.log(_SETTLING / ties.rest.stiffness)

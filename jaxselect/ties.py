@@ -132,9 +132,8 @@ def _velocity(
     no digit to forces that hold each other. Along eigenvectors of H with an eigenvalue
     below one nothing holds p: v is the field.
     """
-    rows, logits = problem.rows, problem.logits(problem.scores(problem.start))
-    bags = logits, problem.values, problem.corpus
-    force, jacobian = query_curvature(rows, [bags], log_time)
+    parts = problem.parts(problem.scores(problem.start))
+    force, jacobian = query_curvature(problem.rows, parts, log_time)
     stiffness, axes = jnp.linalg.eigh(-jacobian)
     return axes @ ((force @ axes) * (2 / (1 + jnp.maximum(stiffness, 1.0))))
 
@@ -263,9 +262,8 @@ def _descent(
     problem: Problem, place: Float[Array, " axes"]
 ) -> tuple[Float[Array, " axes"], Float[Array, "axes axes"]]:
     """Compute −∇L and H = ∇²L at z; beyond the rank, H is filled to stay invertible."""
-    rows, logits = problem.rows, problem.logits(problem.scores(place))
-    bags = logits, problem.values, problem.corpus
-    pull, jacobian = query_curvature(rows, [bags])
+    rows = problem.rows
+    pull, jacobian = query_curvature(rows, problem.parts(problem.scores(place)))
     empty = jnp.all(rows == 0, axis=0)
     size = jnp.max(jnp.abs(jnp.diagonal(jacobian)))
     return pull, jnp.diag(jnp.where(empty, size, 0.0)) - jacobian
@@ -442,9 +440,8 @@ def left_out(
     Source: mathematics, section 3g.
     """
     axes, across = ties.axes, _orthogonal(ties.axes)
-    rest = problem.scores(ties.point + across(problem.start))
-    bags = problem.logits(rest), problem.values, problem.corpus
-    pull, jacobian = query_curvature(problem.rows, [bags], log_time)
+    parts = problem.parts(problem.scores(ties.point + across(problem.start)))
+    pull, jacobian = query_curvature(problem.rows, parts, log_time)
     off = ties.root @ (ties.root.T @ (axes @ pull)) * jnp.exp(-log_time)
     scores = problem.corpus.gather(problem.rows @ across(jacobian @ (off @ axes)))
     some = problem.present

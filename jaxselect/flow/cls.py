@@ -13,7 +13,7 @@ section 3a).
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -101,40 +101,66 @@ class Held(NamedTuple):
 
     def excess(
         self,
-        logits: Float[Array, "sequences width"],
-        values: Float[Array, " sequences width *classes"],
-        corpus: Corpus,
+        parts: Sequence[tuple[Array, Array, Corpus]],
+        groups: Sequence[Int[Array, " _"]] = (),
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
         """Compute how far shares of losing tokens, and their force, exceed both bounds.
 
         It is the force along the ties in equilibrium, in which that of the tied tokens
         on each other vanishes but for a factor (−∂ℓ/∂f)(1 − Q_X) of every sequence.
 
+        Args:
+            parts: logits, values and sequences, of each group.
+            groups: the groups; none for one of all.
+
         Returns:
             Two logarithms, negative where the ties stay in equilibrium.
         """
+        every = groups or (slice(None),)
+        found = [
+            self._of_part(sequences, *part)
+            for sequences, part in zip(every, parts, strict=True)
+        ]
+        shares, pushes, rests = zip(*found, strict=True)
+        back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
+        size = jnp.linalg.norm(push) + sum(rests[1:], rests[0])
+        # Newton's method, which finds the time of an event, needs numbers.
+        tiny = jnp.finfo(size.dtype).tiny
+        numbers = back / RETURNED, size / self.allowed
+        back, size = (jnp.maximum(x, tiny) for x in numbers)
+        return jnp.log(back), jnp.log(size)
+
+    def _of_part(
+        self,
+        sequences: Int[Array, " _"] | slice,
+        logits: Float[Array, "sequences width"],
+        values: Float[Array, " sequences width *classes"],
+        corpus: Corpus,
+    ) -> tuple[Float[Scalar, ""], Float[Array, " axes"], Float[Scalar, ""]]:
+        """The largest share, the force, and what bounds the rest, of some sequences."""
+        tokens = self.tokens[sequences, : logits.shape[1]]
+        means, bends, slopes, reach = (
+            each[sequences]
+            for each in (self.means, self.bends, self.slopes, self.reach)
+        )
         attention = attend_bags(logits, values, corpus)
-        tied, top = self.tied[:, None], corpus.marks(attention.top)
+        tied, top = self.tied[sequences, None], corpus.marks(attention.top)
         share = jnp.exp(attention.log_weights)
         lost = jnp.sum(jnp.where(corpus.present & ~top, share, 0.0), axis=1)
         exponent = log_weighted_residual(attention, corpus)
         advance = advances(attention, corpus)
         forces = score_gradient(exponent, advance, attention, corpus)
         margin = functional_margin(corpus.labels, attention.output, corpus.loss)
-        before = dataclasses.replace(corpus, tokens=self.tokens)
+        before = dataclasses.replace(corpus, tokens=tokens)
         push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
-        push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ self.means
+        push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ means
         pulls = output_forces(margin, corpus.loss)
         kept = (1 - lost).reshape(-1, *[1] * (pulls.ndim - 1))
-        change = corpus.weighted(pulls * kept - self.slopes)
-        push += jnp.tensordot(change, self.bends, change.ndim)
+        change = corpus.weighted(pulls * kept - slopes)
+        push += jnp.tensordot(change, bends, change.ndim)
         slope = corpus.loss.slope(margin.value) * margin.steepness
-        size = jnp.linalg.norm(push) + corpus.weighted(slope * lost) @ self.reach
-        back = jnp.max(jnp.where(tied & ~top, share, 0.0)) / RETURNED
-        # Newton's method, which finds the time of an event, needs numbers.
-        tiny = jnp.finfo(size.dtype).tiny
-        back, size = (jnp.maximum(x, tiny) for x in (back, size / self.allowed))
-        return jnp.log(back), jnp.log(size)
+        back = jnp.max(jnp.where(tied & ~top, share, 0.0))
+        return back, push, corpus.weighted(slope * lost) @ reach
 
 
 def output_forces(
@@ -407,6 +433,7 @@ class QueryProblem(NamedTuple):
         held: ties that are to stay in equilibrium; None for none.
         strata: the same bags in groups of one width, of which their forces are added
             up; none where the corpus is one such group.
+        groups: which bags these are.
     """
 
     rows: Float[Array, "vocabulary dim"]
@@ -418,6 +445,7 @@ class QueryProblem(NamedTuple):
     until_norm: Float[Scalar, ""] | None
     held: Held | None = None
     strata: tuple[Stratum, ...] = ()
+    groups: tuple[Int[Array, " _"], ...] = ()
 
     def bags_at(self, moved: Float[Array, " dim"]) -> list[tuple[Array, Array, Corpus]]:
         """Compute the logits at p_0 + x of every stratum, with its values and bags."""
@@ -467,6 +495,7 @@ def aligned(
         until_norm=until_norm,
         held=held,
         strata=problem.by_width(),
+        groups=problem.groups,
     )
 
 
@@ -523,8 +552,8 @@ def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     """Event that contracted ties do not rest any more."""
     assert problem.held is not None
-    logits = problem.logits_at(moved)
-    return jnp.maximum(*problem.held.excess(logits, problem.values, problem.corpus))
+    parts = problem.bags_at(moved)
+    return jnp.maximum(*problem.held.excess(parts, problem.groups))
 
 
 def _earlier(

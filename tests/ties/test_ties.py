@@ -39,7 +39,7 @@ from jaxselect.stages import (
     flow_to_end,
     solve,
 )
-from jaxselect.ties import contract, find_ties, no_ties, ties_of
+from jaxselect.ties import contract, find_ties, left_out, no_ties, ties_of
 
 WIDE = 20.0
 
@@ -368,6 +368,24 @@ def test_a_bag_of_weight_zero_is_not_there():
     np.testing.assert_allclose(*forces, rtol=1e-9)
 
 
+def test_ties_of_sequences_in_groups_are_those_of_all_at_once():
+    """Sums over sequences are added up by groups of similar width."""
+    model, bags = problem()
+    whole = attention(settled(model, bags), bags)
+    groups = jnp.array([3, 0]), jnp.array([6, 1, 2, 5, 4])
+    grouped = dataclasses.replace(whole, groups=groups, widths=(3, 2))
+    found = []
+    for each in (whole, grouped):
+        ties = jax.jit(find_ties)(each, WIDE)
+        few, held = contract(each, ties)
+        # Where losers have not fallen far behind.
+        parts = few.parts(few.scores(0.2 * few.start))
+        omitted = left_out(each, ties, 40.0)
+        found.append((ties.rest, ties.moved, held.excess(parts, few.groups), omitted))
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
+
+
 def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     """By the rest of the whole bags, where the push is at what is allowed."""
     model, bags = problem()
@@ -393,7 +411,7 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
 
     @jax.jit
     def push(query):
-        return held.excess(*bags_at(few, query))[1]
+        return held.excess([bags_at(few, query)])[1]
 
     for lower in np.arange(6.0, 24.0):
         # Losers fall back by so much; the ties' own rest is found again beside them.
@@ -424,7 +442,7 @@ def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(made, seed):
             return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
 
         force = ties.axes @ jax.grad(risk)(ties.point + query)
-        return held.excess(*bags_at(few, query))[1], jnp.linalg.norm(force)
+        return held.excess([bags_at(few, query)])[1], jnp.linalg.norm(force)
 
     for lower in (3.0, 6.0, 10.0):
         scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
@@ -459,7 +477,7 @@ def test_the_push_bounds_the_force_of_losers_wherever_ties_are_let(made, seed):
         angles = jnp.linspace(0.0, 2 * jnp.pi, 17)
         round_rest = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
         offs = jnp.zeros((17, len(ties.axes))).at[:, :2].set(round_rest)
-        push = held.excess(*bags_at(few, query))[1]
+        push = held.excess([bags_at(few, query)])[1]
         at_rest = force(jnp.zeros(len(ties.axes)))
         return jnp.exp(push) * held.allowed, at_rest, jax.vmap(force)(room * offs).max()
 
@@ -499,7 +517,7 @@ def test_a_single_bag_pushes_the_ties_of_others():
     ties = ties_of(attention(model, bags), chosen_singly)
     few, held = contracted(model, bags, ties)
     here = bags_at(few, few.start)
-    _, excess = held.excess(*here)
+    _, excess = held.excess([here])
     lost = 1 / (1 + np.exp(12.0))
     slope = 1 / (1 + np.exp(0.8 * (1 - lost)))
     force = lost * (1 - lost) * slope * 0.8 / 3
