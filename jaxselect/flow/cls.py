@@ -116,7 +116,7 @@ class Held(NamedTuple):
         Returns:
             Two logarithms, negative where the ties stay in equilibrium.
         """
-        every = groups or (slice(None),)
+        every: Sequence[Any] = groups or (slice(None),)
         found = [
             self._of_part(sequences, *part)
             for sequences, part in zip(every, parts, strict=True)

@@ -530,7 +530,7 @@ def test_a_single_bag_pushes_the_ties_of_others():
     # Ties that are off by more than that already are not to be contracted.
     away = eqx.tree_at(lambda t: t.moved, ties, jnp.asarray(1.1 * TOLERANCE / 2))
     held = contracted(model, bags, away).held
-    assert held.excess(*here)[1] > 0
+    assert held.excess([here])[1] > 0
 
 
 @pytest.mark.parametrize(("push", "start"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, 1e-3)])
