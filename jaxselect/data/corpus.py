@@ -8,6 +8,7 @@ Attention, risk and gradient are written in terms of the maps of a `Corpus` betw
 tokens, bags and *entries* (the slots of bags).
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -158,17 +159,31 @@ class Corpus(eqx.Module):
     ) -> Float[Array, "dim dim"]:
         """Compute Σ w_s (E_s − Ē)(E_s − Ē)ᵀ over entries, Ē their mean by share.
 
-        Some sequences at a time.
+        Some slots of all sequences at a time, for as long as there is a weight.
         """
+        bags, width = self.tokens.shape
+        mean = row_sums(rows, self.tokens, share)
+        slots = min(width, max(1, _BLOCK // (2 * bags * rows.shape[1])))
+        # Entries without weight come last, and then slots that fill up a block.
+        order = jnp.argsort(weight == 0, axis=1)
+        blank = (0, 0), (0, -width % slots)
+        tokens, weight = (
+            jnp.pad(jnp.take_along_axis(each, order, axis=1), blank)
+            for each in (self.tokens, weight)
+        )
 
-        def of_some(tokens: Array, share: Array, weight: Array) -> Array:
-            seen = rows[tokens]
-            ahead = seen - jnp.sum(share[..., None] * seen, axis=1)[:, None]
-            flat = (jnp.sqrt(weight)[..., None] * ahead).reshape(-1, rows.shape[1])
-            return flat.T @ flat
+        def add(number: Array, form: Array) -> Float[Array, "dim dim"]:
+            here, root = (
+                jax.lax.dynamic_slice_in_dim(each, number * slots, slots, axis=1)
+                for each in (tokens, jnp.sqrt(weight))
+            )
+            ahead = root[..., None] * (rows[here] - mean[:, None])
+            ahead = ahead.reshape(-1, rows.shape[1])
+            return form + ahead.T @ ahead
 
-        numbers = 2 * self.tokens.shape[1] * rows.shape[1]
-        return sum_blocks(of_some, self.tokens, share, weight, numbers=numbers)
+        most = jnp.max(jnp.sum(weight > 0, axis=1))
+        none = jnp.zeros((rows.shape[1],) * 2, rows.dtype)
+        return jax.lax.fori_loop(0, -(-most // slots), add, none)
 
     def mean(self, each: Float[Array, " sequences"]) -> Float[Scalar, ""]:
         """Mean Σ_X w_X x_X over the sequences."""
@@ -208,6 +223,35 @@ def map_blocks(
     if size >= len(each[0]):
         return jax.vmap(function)(*each)
     return jax.lax.map(lambda one: function(*one), each, batch_size=size)
+
+
+# Operations of a matrix product in the time of one on a row that is gathered: measured.
+GATHERED = 32
+
+
+def row_sums(
+    rows: Float[Array, "vocabulary dim"],
+    tokens: Int[Array, "sequences width"],
+    weights: Float[Array, " sequences width *each"],
+) -> Float[Array, " sequences *each dim"]:
+    """Compute Σ_s w_s E_s over the tokens of every sequence, for each of some weights.
+
+    Example:
+        >>> row_sums(jnp.eye(2), jnp.array([[1, 1]]), jnp.array([[2.0, 3.0]])).tolist()
+        [[0.0, 5.0]]
+    """
+    (vocabulary, dim), width = rows.shape, tokens.shape[1]
+    gathered = vocabulary > GATHERED * width
+
+    def of_bag(tokens: Array, weights: Array) -> Float[Array, " *each dim"]:
+        if gathered:
+            return jnp.tensordot(weights, rows[tokens], (0, 0))
+        none = jnp.zeros((vocabulary, *weights.shape[1:]), weights.dtype)
+        return jnp.tensordot(none.at[tokens].add(weights), rows, (0, 0))
+
+    each = math.prod(weights.shape[2:])
+    numbers = width * dim if gathered else each * vocabulary
+    return map_blocks(of_bag, tokens, weights, numbers=numbers)
 
 
 def sum_blocks(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from ..data.corpus import Corpus, map_blocks
+from ..data.corpus import GATHERED, Corpus, row_sums
 from .attention import (
     Attention,
     advances,
@@ -18,9 +18,6 @@ from .attention import (
     partners,
     score_gradient,
 )
-
-# Operations of a matrix product in the time of one on a row that is gathered: measured.
-_GATHERED = 32
 
 
 @partial(jax.jit, inline=True)
@@ -75,7 +72,7 @@ def query_curvature(
     vocabulary, dim = rows.shape
     sequences = sum(len(corpus.tokens) for _, _, corpus in parts)
     laid_out = sum(
-        len(corpus.tokens) * min(vocabulary, _GATHERED * corpus.tokens.shape[1])
+        len(corpus.tokens) * min(vocabulary, GATHERED * corpus.tokens.shape[1])
         for _, _, corpus in parts
     )
     by_sequence = 2 * (sequences * dim**2 + 2 * dim * laid_out)
@@ -100,18 +97,8 @@ def _by_sequence(
 ) -> tuple[Float[Array, " vocabulary"], Float[Array, "dim dim"]]:
     """Compute −∂L/∂a and Σ_X (Aᵀx) (Aᵀh)ᵀ."""
     pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
-    width, vocabulary = tokens.shape[1], len(rows)
-
-    def times_rows(tokens: Array, weights: Array) -> Float[Array, "2 dim"]:
-        if vocabulary > _GATHERED * width:
-            return weights @ rows[tokens]
-        return jnp.zeros((2, vocabulary), rows.dtype).at[:, tokens].add(weights) @ rows
-
-    numbers = min(2 * vocabulary, width * rows.shape[1])
-    weights = jnp.stack([partner, pull], axis=1)
-    bent, pulled = jnp.moveaxis(
-        map_blocks(times_rows, tokens, weights, numbers=numbers), 1, 0
-    )
+    sums = row_sums(rows, tokens, jnp.stack([partner, pull], axis=2))
+    bent, pulled = jnp.moveaxis(sums, 1, 0)
     return corpus.scatter(pull[: len(corpus.tokens)]), bent.T @ pulled
 
 
