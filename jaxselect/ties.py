@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
-from .data.corpus import Corpus, map_blocks
+from .data.corpus import Corpus, map_blocks, row_sums
 from .flow.cls import Held, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
@@ -396,36 +396,35 @@ def _held(
 ) -> Held:
     """Bound how hard losing tokens may push the ties before these must be let go.
 
-    A push x keeps p off z* by 2x/μ at most. With what p was off at first this must fit
-    into the basin, change no score by more than the tolerance, and no force by more
-    than half of it. Ties off their rest by δ change the forces of losing tokens, of
-    weight Q, by w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ_X δ at most.
+    A push x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. With what p was off at
+    first this must fit into the basin, change no score by more than the tolerance, and
+    no force by more than half of it. Losing tokens, of weight Q, change the curvature
+    by c H with c = Σ w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ² at most, Λ the width of the
+    sequence in units of H^{−½}.
 
     Source: mathematics, proposition 3g.6.
     """
     margin = functional_margin(before.labels, alone.output, before.loss)
     spread = lead_range(margin, after.values, after.present)
-    bent = ties.widths * response(spread, before.loss, margin)
-    least = jnp.max(jnp.maximum(ties.widths / TOLERANCE, bent / FORCES_HOLD))
+    bend = response(spread, before.loss, margin)
+    least = jnp.maximum(ties.widths / TOLERANCE, ties.widths * bend / FORCES_HOLD).max()
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
     heads = [1] * (after.values.ndim - 2)
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
 
-    def times_rows(tokens: Array, weights: Array) -> Array:
-        return jnp.tensordot(weights, inside[tokens], (0, 0))
-
-    numbers = share.shape[1] * inside.shape[1]
-    sums = partial(map_blocks, times_rows, before.tokens, numbers=numbers)
+    rows = inside @ ties.root
+    sums = partial(row_sums, rows, before.tokens)
+    soft = jnp.sqrt(jnp.maximum(ties.rest.stiffness, 0.0))
     return Held(
         tied=ties.tied,
         tokens=before.tokens,
-        rows=inside,
+        rows=rows,
         means=sums(share),
         bends=sums(weighted),
         slopes=output_forces(margin, before.loss),
-        reach=spread * bent * ties.widths * most,
-        allowed=jnp.maximum(ties.rest.stiffness * (most - ties.moved) / 2, 0.0),
+        reach=spread * bend * _diameters(rows, before.present, before) ** 2,
+        allowed=jnp.maximum(soft * (most - ties.moved) / 2, 0.0),
     )
 
 

@@ -80,13 +80,13 @@ class Held(NamedTuple):
     Attributes:
         tied: sequences in which no token but the top one may regain `RETURNED`.
         tokens: the tokens of every sequence, before the contraction.
-        rows: of every token, in axes of the ties.
+        rows: of every token, in axes of the ties and units of H^{−½}.
         means: of a tied sequence, the mean of its selected rows in equilibrium; else
             zero.
         bends: of a tied sequence, their covariance with its values there; else zero.
         slopes: −∂ℓ/∂f of every sequence there.
-        reach: bound on the force of every sequence on the ties, per unit of w_X (−ℓ′)
-            (1 − max q).
+        reach: bound on the curvature of the ties, in units of H, that losing tokens of
+            every sequence take away, per unit of w_X (−ℓ′) (1 − max q).
         allowed: the force that all sequences may exert together.
     """
 
@@ -123,9 +123,10 @@ class Held(NamedTuple):
         ]
         shares, pushes, rests = zip(*found, strict=True)
         back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
-        size = jnp.linalg.norm(push) + sum(rests[1:], rests[0])
         # Newton's method, which finds the time of an event, needs numbers.
-        tiny = jnp.finfo(size.dtype).tiny
+        tiny = jnp.finfo(back.dtype).tiny
+        left = jnp.maximum(1 - 2 * sum(rests[1:], rests[0]), tiny**0.5)
+        size = jnp.linalg.norm(push) / left
         numbers = back / RETURNED, size / self.allowed
         back, size = (jnp.maximum(x, tiny) for x in numbers)
         return jnp.log(back), jnp.log(size)
@@ -137,7 +138,7 @@ class Held(NamedTuple):
         values: Float[Array, " sequences width *classes"],
         corpus: Corpus,
     ) -> tuple[Float[Scalar, ""], Float[Array, " axes"], Float[Scalar, ""]]:
-        """The largest share, the force, and what bounds the rest, of some sequences."""
+        """The largest share of losers, their force and curvature, of some sequences."""
         tokens = self.tokens[sequences, : logits.shape[1]]
         means, bends, slopes, reach = (
             each[sequences]
