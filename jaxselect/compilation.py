@@ -251,6 +251,7 @@ def compiled_alone(
     *,
     static: tuple[str, ...] = (),
     silent: bool = False,
+    long: Callable[_Arguments, bool] | None = None,
 ) -> Callable[_Arguments, _Result]:
     """Compile a function with fast options and the cache on disk, as `jax.jit` does.
 
@@ -260,6 +261,8 @@ def compiled_alone(
         function: of arrays.
         static: names of arguments that are no arrays, passed by name.
         silent: whether the caller says that it takes long, by `progress`.
+        long: whether it runs for longer, of such arguments, than it compiles with all
+            optimisations; never by default.
 
     Returns:
         The same function.
@@ -272,10 +275,10 @@ def compiled_alone(
     inside = jax.jit(function, static_argnames=static, inline=True)
 
     @functools.cache
-    def alone() -> Callable[_Arguments, _Result]:
+    def alone(fast: bool) -> Callable[_Arguments, _Result]:
         keep_by_default()
         factorise_on_one_thread()
-        options = fast_compile_options()
+        options = fast_compile_options() if fast else compile_options()
         return jax.jit(function, static_argnames=static, compiler_options=options)
 
     @functools.wraps(function)
@@ -284,7 +287,8 @@ def compiled_alone(
             return inside(*args, **kwargs)
         said = contextlib.nullcontext() if silent else announced(COMPILES)
         with said, _collector_paused():
-            return alone()(*args, **kwargs)
+            fast = long is None or not long(*args, **kwargs)
+            return alone(fast)(*args, **kwargs)
 
     return call
 

@@ -76,8 +76,9 @@ STAGES = 24
 # descent in single precision stays below it.
 OUTSIDE = 1e-4
 
-# Entries from which a Hessian is worth keeping: measured.
-_LARGE = 2**13
+# Entries from which a Hessian is worth keeping, and numbers that a step looks at from
+# which its program is worth optimising: measured.
+_LARGE, _LONG = 2**13, 2**20
 
 # ‖p‖ at which an end is judged first where no norm is given, and by how much it grows
 # until the next time; log t does so, too. Chosen: beyond 10⁴ a decade takes few steps.
@@ -88,6 +89,14 @@ _SETTLING = 1000.0
 # Log-time that the whole problem is given beyond the cancellation of its forces:
 # two digits of what is left are no rounding.
 _MORE = 6.0
+
+
+def _runs_long(problem: Problem, *_: Any, **__: Any) -> bool:
+    """Whether programs of a problem run for longer than they compile."""
+    return problem.offsets.size + problem.rows.size >= _LONG
+
+
+_for_a_problem = partial(compiled_alone, silent=True, long=_runs_long)
 
 
 class Next(Status):
@@ -228,13 +237,14 @@ def flow_to_end(
         increasing("path_log_times", path_log_times)
         path_log_times = jnp.asarray(path_log_times, problem.start.dtype)
     norm = jnp.asarray(until_norm, problem.start.dtype)
-    if point is None and isinstance(stages, int) and stages == 1:
-        return _whole(problem, beginning(problem), norm, path_log_times, settings)
     most = jnp.asarray(stages, jnp.int32)
 
-    def stage_of(point: Point, ties: Ties) -> Stage:
-        outset = _contracted(problem.starting_at(point.query), point, ties)
-        return _stage(problem, outset, norm, path_log_times, point, settings)
+    def stage_of(point: Point, ties: Ties | None) -> Stage:
+        outset = _outset(problem, point, ties)
+        return _stage(problem, outset, norm, path_log_times, point, settings=settings)
+
+    if point is None and isinstance(stages, int) and stages == 1:
+        return stage_of(beginning(problem), None)
 
     def more(state: tuple[Stage, Array]) -> Array:
         stage, number = state
@@ -252,23 +262,9 @@ def flow_to_end(
         start = dataclasses.replace(start, next=anew.astype(jnp.int32))
     # Traced once, for its shapes and for the loop.
     stage_of = eqx.filter_closure_convert(stage_of, start, known)
-    begun = _without_path(_zeros_of(lambda: stage_of(start, known)))
+    begun = _none_yet(_zeros_of(lambda: stage_of(start, known)))
     begun = dataclasses.replace(begun, point=start, ties=known)
     return jax.lax.while_loop(more, following, (begun, jnp.asarray(0, jnp.int32)))[0]
-
-
-@full_precision
-def _whole(
-    problem: Problem,
-    point: Point,
-    until_norm: Float[Scalar, ""],
-    path_log_times: Float[Array, " times"] | None,
-    settings: FlowSettings,
-) -> Stage:
-    """Integrate the whole problem from a point, without a look at its ties."""
-    here = problem.starting_at(point.query)
-    outset = _from(point, Contracted(here, None), no_ties(problem))
-    return _stage(problem, outset, until_norm, path_log_times, point, settings)
 
 
 def _zeros_of(function: Callable[[], Any]) -> Any:
@@ -277,15 +273,22 @@ def _zeros_of(function: Callable[[], Any]) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
 
 
-def _without_path(stage: Stage) -> Stage:
-    """Mark a stage as having passed no log-time."""
-    unseen = jnp.full_like(stage.flow.path_log_times, jnp.inf)
-    flow = dataclasses.replace(stage.flow, path_log_times=unseen)
+def _none_yet(stage: Stage) -> Stage:
+    """Mark a stage as one that passed no log-time, and from which nothing goes on."""
+    flow = dataclasses.replace(
+        stage.flow,
+        path_log_times=jnp.full_like(stage.flow.path_log_times, jnp.inf),
+        status=jnp.full_like(stage.flow.status, FlowStatus.FAILED),
+    )
     return dataclasses.replace(stage, flow=flow)
 
 
+@compiled_alone
 def _after(before: Stage, stage: Stage) -> Stage:
-    """Add steps and path of the stages before to a stage."""
+    """Add steps and path of the stages before to a stage.
+
+    One that goes on from a norm on the clock of the one before is one flow with it.
+    """
     former, flow = before.flow, stage.flow
     passed = jnp.isfinite(former.path_log_times)
     times = jnp.where(passed, former.path_log_times, flow.path_log_times)
@@ -295,7 +298,12 @@ def _after(before: Stage, stage: Stage) -> Stage:
         path_log_times=times,
         path_query=jnp.where(passed[:, None], former.path_query, flow.path_query),
     )
-    return dataclasses.replace(stage, flow=flow)
+    same = before.point.clock_start == stage.point.clock_start
+    same &= former.status == FlowStatus.REACHED
+    same &= before.contracted == stage.contracted
+    start = jnp.where(same, before.problem.start, stage.problem.start)
+    problem = stage.problem.starting_at(start)
+    return dataclasses.replace(stage, flow=flow, problem=problem)
 
 
 class _Outset(NamedTuple):
@@ -321,12 +329,15 @@ def _from(point: Point, few: Contracted, ties: Ties) -> _Outset:
     return _Outset(few, ties, now, jnp.full_like(now, LATEST))
 
 
+@partial(_for_a_problem, static=("settings",))
+@full_precision
 def _stage(
     problem: Problem,
     outset: _Outset,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
+    *,
     settings: FlowSettings,
 ) -> Stage:
     """Integrate one stage, from a point and its outset there, to its end.
@@ -416,10 +427,13 @@ def _following(
     return jnp.where(settled, Next.SETTLED, following).astype(jnp.int32)
 
 
-def _contracted(problem: Problem, point: Point, known: Ties) -> _Outset:
+@_for_a_problem
+@full_precision
+def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     """Contract the problem if its ties rest; else give them time.
 
-    Known ties that still rest are contracted again.
+    Known ties that still rest are contracted again; without any the whole problem is
+    taken.
 
     Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
@@ -427,7 +441,10 @@ def _contracted(problem: Problem, point: Point, known: Ties) -> _Outset:
     is not at rest then goes on for e times its time, on the same clock, and is judged
     again, for as long as rounding leaves some digits of the sum of its forces.
     """
+    problem = problem.starting_at(point.query)
     corpus, none = problem.corpus, no_ties(problem)
+    if known is None:
+        return _from(point, Contracted(problem, None), none)
     inside = problem.rows @ none.axes.T
     nothing = none.widths
     heads = problem.values.shape[2:]
@@ -797,72 +814,78 @@ def _to_the_end(
     by_size: bool,
 ) -> Solved:
     """Solve a problem, without derivatives, by a stepper that suits its size."""
-    traced = is_traced((problem, norm, times))
-    if not traced and problem.offsets.size >= _LARGE:
+    first, point = norm, beginning(problem)
+    if first is None:
+        first = jnp.maximum(FIRST_NORM, FURTHER * jnp.linalg.norm(problem.start))
+    if is_traced((problem, norm, times)):
+        follow = partial(flow_to_end, path_log_times=times, settings=settings)
+        return _in_one_loop(problem, follow, first, further=norm is None)
+    if problem.offsets.size >= _LARGE:
         problem = stratified(problem)
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
-    reach = partial(_solve, problem, at=times, settings=settings)
-    point, ties, first = beginning(problem), no_ties(problem), norm
-    if first is None:
-        first = jnp.maximum(FIRST_NORM, FURTHER * jnp.linalg.norm(problem.start))
-    if traced:
-        reach = partial(reach, stages=STAGES)
-        if norm is None:
-            return _in_one_loop(reach, first, point, ties)
-        return reach(first, point, ties)
+    stage = None
     with progress() as say:
-        found = _reached(reach, first, point, ties, say)
-        while norm is None and found.status not in CERTIFIED:
-            say(_so_far(found))
+        while True:
+            ties = no_ties(problem) if stage is None else stage.ties
+            after = _followed(problem, first, times, point, ties, settings, say)
+            stage = after if stage is None else _after(stage, after)
+            found = _judged(problem, stage)
             point, first = _onward(found), FURTHER * first
-            if point.next == Next.NOTHING:
-                break
-            further = _reached(reach, first, point, found.stage.ties, say)
-            found = _joined(found, further)
-        # The last program may be running yet.
-        return jax.block_until_ready(found)
+            if norm is not None or point.next == Next.NOTHING:
+                # The last program may be running yet.
+                return jax.block_until_ready(found)
+            say(_so_far(stage))
 
 
-def _reached(
-    reach: Callable[..., Solved],
+def _followed(
+    problem: Problem,
     norm: Array,
+    times: Array | None,
     point: Point,
     ties: Ties,
+    settings: FlowSettings,
     say: Callable[[str], Any],
-) -> Solved:
-    """Follow a flow to a norm; most need one stage, whose program is half as long."""
-    if point.next == Next.CONTINUED:
-        return reach(norm, point, ties, stages=STAGES - 1)
-    found = reach(norm, point, ties, stages=1)
-    if found.stage.point.next == Next.NOTHING:
-        return found
-    say(_so_far(found))
-    further = reach(norm, found.stage.point, found.stage.ties, stages=STAGES - 1)
-    return _joined(found, further)
+) -> Stage:
+    """Follow a flow to a norm as `flow_to_end`, but a program for each part of it."""
+    last = None
+    for _ in range(STAGES):
+        known = None if point.next == Next.WHOLE else ties
+        outset = _outset(problem, point, known)
+        stage = _stage(problem, outset, norm, times, point, settings=settings)
+        last = stage if last is None else _after(last, stage)
+        point, ties = last.point, last.ties
+        if point.next == Next.NOTHING:
+            break
+        say(_so_far(last))
+    assert last is not None
+    return last
 
 
 def _in_one_loop(
-    reach: Callable[[Array, Point, Ties], Solved],
-    norm: Array,
-    point: Point,
-    ties: Ties,
+    problem: Problem, follow: Callable[..., Stage], norm: Array, *, further: bool
 ) -> Solved:
-    """Follow a flow until it is certified, or known why not, in one traced loop."""
+    """Follow a flow to a norm, or until it is certified or known why not, traced."""
+    point, ties = beginning(problem), no_ties(problem)
+
+    def reach(norm: Array, point: Point, before: Stage | None) -> Solved:
+        known = ties if before is None else before.ties
+        stage = follow(problem, point, ties=known, until_norm=norm)
+        return _judged(problem, stage if before is None else _after(before, stage))
+
+    if not further:
+        return reach(norm, point, None)
 
     def go_on(state: tuple[Solved, Point, Array]) -> tuple[Solved, Point, Array]:
         before, point, norm = state
-        found = _joined(before, reach(norm, point, before.stage.ties))
+        found = reach(norm, point, before.stage)
         return found, _onward(found), FURTHER * norm
 
     def open_yet(state: tuple[Solved, Point, Array]) -> Array:
         return state[1].next != Next.NOTHING
 
-    nothing = _zeros_of(lambda: reach(norm, point, ties))
-    stage = _without_path(nothing.stage)
-    failed = jnp.full_like(stage.flow.status, FlowStatus.FAILED)
-    flow = dataclasses.replace(stage.flow, status=failed)
-    stage = dataclasses.replace(stage, flow=flow, ties=ties)
+    nothing = _zeros_of(lambda: reach(norm, point, None))
+    stage = dataclasses.replace(_none_yet(nothing.stage), ties=ties)
     nothing = dataclasses.replace(nothing, stage=stage)
     return jax.lax.while_loop(open_yet, go_on, (nothing, point, norm))[0]
 
@@ -880,25 +903,12 @@ def _onward(found: Solved) -> Point:
     return dataclasses.replace(stage.point, next=following)
 
 
-@compiled_alone
-def _joined(before: Solved, after: Solved) -> Solved:
-    """Add what came before; where one stage goes on, it is one flow from its start."""
-    former, stage = before.stage, _after(before.stage, after.stage)
-    same = former.point.clock_start == stage.point.clock_start
-    same &= former.flow.status == FlowStatus.REACHED
-    same &= former.contracted == stage.contracted
-    start = jnp.where(same, former.problem.start, stage.problem.start)
-    problem = stage.problem.starting_at(start)
-    return dataclasses.replace(after, stage=dataclasses.replace(stage, problem=problem))
-
-
-def _so_far(found: Solved) -> str:
-    """Say where a flow is: its log-time, its steps, and what is tied."""
-    flow, selected = found.flow, found.selected_mask
-    tied = int((selected.sum(axis=1) > 1).sum())
+def _so_far(stage: Stage) -> str:
+    """Say where a flow is: its log-time, its steps, and what is contracted."""
+    flow, tied = stage.flow, stage.ties.tied
     return (
         f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps, "
-        f"{tied} of {len(selected)} sequences tied"
+        f"{int(tied.sum())} of {len(tied)} sequences tied"
     )
 
 
@@ -930,35 +940,15 @@ def _differentiable(
     )
 
 
-@partial(compiled_alone, static=("stages", "settings"), silent=True)
-def _solve(
-    problem: Problem,
-    until_norm: Array,
-    point: Point,
-    ties: Ties,
-    *,
-    at: Array | None = None,
-    stages: int,
-    settings: FlowSettings,
-) -> Solved:
-    if stages == 1:
-        stage = _whole(problem, point, until_norm, at, settings)
-    else:
-        stage = flow_to_end(
-            problem,
-            point,
-            until_norm=until_norm,
-            path_log_times=at,
-            ties=ties,
-            stages=stages,
-            settings=settings,
-        )
+@_for_a_problem
+def _judged(problem: Problem, stage: Stage) -> Solved:
+    """Certify the end of a flow."""
     best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
     found = certify(stage.problem, stage.flow, ties=stage.ties.resting)
-    return _judged(problem, stage, found, best)
+    return _proved(problem, stage, found, best)
 
 
-def _judged(
+def _proved(
     problem: Problem, stage: Stage, found: Certificate, best: BestEntries
 ) -> Solved:
     """Certify an end by its late flow, by the risk or by all later forces, in turn.
@@ -1065,7 +1055,7 @@ def _certify_at(
     nothing = jnp.asarray(Next.NOTHING, jnp.int32)
     point = Point(query, jnp.zeros_like(time), time, nothing)
     stage = Stage(problem, no_ties(problem), flow, point)
-    return _judged(problem, stage, certificate_of(problem, flow, end), best)
+    return _proved(problem, stage, certificate_of(problem, flow, end), best)
 
 
 @compiled_alone

@@ -23,7 +23,6 @@ from jaxselect import (
     key_query,
     next_token,
     solve,
-    stages,
 )
 from jaxselect.data.loss import EXPONENTIAL
 from jaxselect.flow.cls import FlowStatus
@@ -34,7 +33,6 @@ from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.report import because, in_words
 from jaxselect.stages import Proof
-from jaxselect.ties import no_ties
 from tests.problem.independent import (
     Model,
     differences,
@@ -393,10 +391,7 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     problem = dataclasses.replace(problem, corpus=corpus)
     listed = jax.jit(solve)(problem)
     monkeypatch.setattr(pairs, "SMALL", 10**6)
-    settings = {"stages": stages.STAGES, "settings": FlowSettings()}
-    anew = partial(stages._solve.__wrapped__, **settings)
-    start = stages.beginning(problem), no_ties(problem)
-    masked = jax.jit(anew)(problem, jnp.asarray(1e4), *start)
+    masked = jax.jit(lambda problem: solve(problem, until_norm=1e4))(problem)
     one, other = (found.certificate.ending.pairs for found in (listed, masked))
     assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
     edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]

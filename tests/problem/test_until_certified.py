@@ -217,6 +217,6 @@ def test_another_problem_than_that_of_the_stage_before_has_its_own_start():
     problem = attention(start, bags)
     tied, again = solve(problem, until_norm=1e4), solve(problem, until_norm=1.0)
     assert tied.stage.contracted and not again.stage.contracted
-    found = stages._joined(tied, again).stage
+    found = stages._after(tied.stage, again.stage)
     assert (found.problem.start == problem.start).all()
     assert found.flow.num_steps == tied.flow.num_steps + again.flow.num_steps
