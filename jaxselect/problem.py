@@ -7,7 +7,7 @@ values b and labels alone (mathematics, section 8).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,6 +26,7 @@ from .data.corpus import (
     from_sequences,
     labels_among,
     labels_of,
+    map_blocks,
     sequences_of,
 )
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
@@ -106,6 +107,32 @@ class Problem(eqx.Module):
     ids: Int[Array, "sequences width"] | None = None
     groups: tuple[Int[Array, " _"], ...] = ()
     widths: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def map_sequences(
+        self, function: Callable, *each: Array, numbers: Callable[[int], int]
+    ) -> Array:
+        """Map a function over the sequences, cut to the width of their group.
+
+        Args:
+            function: of one sequence of each array, to a number or one for each entry.
+            each: arrays of sequences, or of their entries.
+            numbers: that the function holds for a sequence of a width.
+
+        Returns:
+            Its results; zero beyond the width of a group.
+        """
+        shape, found = self.corpus.tokens.shape, []
+        groups: tuple[Any, ...] = self.groups or (slice(None),)
+        for some, width in zip(groups, self.widths or shape[1:], strict=True):
+            here = [x[(some, slice(width))[: x.ndim]] for x in each]
+            found.append(map_blocks(function, *here, numbers=numbers(width)))
+        if not self.groups:
+            return found[0]
+        whole = jnp.zeros(shape[: found[0].ndim], found[0].dtype)
+        for some, part in zip(groups, found, strict=True):
+            there = (some, *map(slice, part.shape[1:]))
+            whole = whole.at[there].set(part)
+        return whole
 
     def by_width(self) -> tuple[Stratum, ...]:
         """Cut the sequences into their groups."""

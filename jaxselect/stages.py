@@ -92,11 +92,8 @@ _MORE = 6.0
 
 
 def _runs_long(problem: Problem, *_: Any, **__: Any) -> bool:
-    """Whether programs of a problem run for longer than they compile."""
+    """Whether the flow of a problem runs for longer than its program compiles."""
     return problem.offsets.size + problem.rows.size >= _LONG
-
-
-_for_a_problem = partial(compiled_alone, silent=True, long=_runs_long)
 
 
 class Next(Status):
@@ -329,7 +326,7 @@ def _from(point: Point, few: Contracted, ties: Ties) -> _Outset:
     return _Outset(few, ties, now, jnp.full_like(now, LATEST))
 
 
-@partial(_for_a_problem, static=("settings",))
+@partial(compiled_alone, static=("settings",), silent=True, long=_runs_long)
 @full_precision
 def _stage(
     problem: Problem,
@@ -427,7 +424,7 @@ def _following(
     return jnp.where(settled, Next.SETTLED, following).astype(jnp.int32)
 
 
-@_for_a_problem
+@partial(compiled_alone, silent=True)
 @full_precision
 def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     """Contract the problem if its ties rest; else give them time.
@@ -940,7 +937,7 @@ def _differentiable(
     )
 
 
-@_for_a_problem
+@partial(compiled_alone, silent=True)
 def _judged(problem: Problem, stage: Stage) -> Solved:
     """Certify the end of a flow."""
     best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))

@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
-from .data.corpus import Corpus, map_blocks, row_sums
+from .data.corpus import Corpus, row_sums
 from .flow.cls import Held, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
@@ -156,7 +156,6 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         >>> round(at_rest.item(), 6), bool(ties.rest.proved)
         (0.693147, True)
     """
-    corpus, present = problem.corpus, problem.present
     slot = jnp.argmax(selected, axis=1)
     rows, _ = _in_classes(problem, selected)
     axes = span(rows).axes
@@ -182,7 +181,7 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         rest=rest,
         root=root,
         moved=jnp.linalg.norm(inside.start - place),
-        widths=_diameters(problem.rows @ axes.T, present, corpus),
+        widths=_diameters(problem, problem.rows @ axes.T),
     )
 
 
@@ -204,14 +203,14 @@ def _at_constant_odds(
     """
     rows = problem.rows
     eps = jnp.finfo(rows.dtype).eps
-    off = _from_slots(_orthogonal(axes)(rows), problem.corpus, slot)
+    off = _from_slots(problem, _orthogonal(axes)(rows), slot)
     empty = RANK * max(rows.shape) * eps * jnp.linalg.norm(rows)
     return problem.present & (off <= empty)
 
 
 def _from_slots(
+    problem: Problem,
     rows: Float[Array, "vocabulary axes"],
-    corpus: Corpus,
     slots: Int[Array, " sequences"],
 ) -> Float[Array, "sequences width"]:
     """Compute ‖E_s − E_r‖ of every entry from that in a slot of its bag."""
@@ -219,8 +218,12 @@ def _from_slots(
     def from_slot(tokens: Array, slot: Array) -> Float[Array, " width"]:
         return jnp.linalg.norm(rows[tokens] - rows[tokens[slot]][None], axis=1)
 
-    numbers = corpus.tokens.shape[1] * rows.shape[1]
-    return map_blocks(from_slot, corpus.tokens, slots, numbers=numbers)
+    return problem.map_sequences(
+        from_slot,
+        problem.corpus.tokens,
+        slots,
+        numbers=lambda width: width * rows.shape[1],
+    )
 
 
 def _alone(problem: Problem, selected: Bool[Array, "sequences width"]) -> Problem:
@@ -277,7 +280,7 @@ def _rest(
     stiffness, root = inverse_root(hessian)
     here = rows, problem.logits(problem.scores(place)), problem.values, corpus
     size = newton_decrement(*here, place, root)
-    diameters = _diameters(rows, corpus.filled, corpus)
+    diameters = _diameters(problem, rows)
 
     def on_ball(narrow: Bool[Scalar, ""]) -> Minimum:
         change = change_of_curvature(*here, diameters, narrow)
@@ -289,12 +292,11 @@ def _rest(
 
 
 def _diameters(
-    rows: Float[Array, "vocabulary axes"],
-    some: Bool[Array, "sequences width"],
-    corpus: Corpus,
+    problem: Problem, rows: Float[Array, "vocabulary axes"]
 ) -> Float[Array, " sequences"]:
-    """Compute max ‖E_s − E_r‖ over some entries of every bag."""
-    (bags, width), (vocabulary, axes) = corpus.tokens.shape, rows.shape
+    """Compute max ‖E_s − E_r‖ over the entries of every bag."""
+    corpus, (vocabulary, axes) = problem.corpus, rows.shape
+    (bags, width) = corpus.tokens.shape
     by_token = vocabulary**2 <= bags * width**2
     of_tokens = difference_lengths(rows) if by_token else None
 
@@ -305,8 +307,12 @@ def _diameters(
             apart = of_tokens[tokens[:, None], tokens[None]]
         return jnp.max(jnp.where(some[:, None] & some[None], apart, 0.0))
 
-    numbers = width * (width + (0 if by_token else axes))
-    return map_blocks(of_bag, corpus.tokens, some, numbers=numbers)
+    return problem.map_sequences(
+        of_bag,
+        corpus.tokens,
+        corpus.present,
+        numbers=lambda width: width * (width + (0 if by_token else axes)),
+    )
 
 
 def no_ties(problem: Problem) -> Ties:
@@ -366,7 +372,7 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
     )
 
     # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    far = _from_slots(inside @ ties.root, corpus, ties.slot)
+    far = _from_slots(problem, inside @ ties.root, ties.slot)
     far = 2 * ties.rest.decrement * far
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
     eps = jnp.finfo(at_rest.dtype).eps
@@ -384,12 +390,12 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
             corpus, tokens=ties.classes[corpus.tokens], counts=counts
         ),
     )
-    return Contracted(few, _held(ties, corpus, inside, alone, few))
+    return Contracted(few, _held(ties, problem, inside, alone, few))
 
 
 def _held(
     ties: Ties,
-    before: Corpus,
+    before: Problem,
     inside: Float[Array, "vocabulary axes"],
     alone: Attention,
     after: Problem,
@@ -404,9 +410,10 @@ def _held(
 
     Source: mathematics, proposition 3g.6.
     """
-    margin = functional_margin(before.labels, alone.output, before.loss)
+    corpus = before.corpus
+    margin = functional_margin(corpus.labels, alone.output, corpus.loss)
     spread = lead_range(margin, after.values, after.present)
-    bend = response(spread, before.loss, margin)
+    bend = response(spread, corpus.loss, margin)
     least = jnp.maximum(ties.widths / TOLERANCE, ties.widths * bend / FORCES_HOLD).max()
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
@@ -414,16 +421,16 @@ def _held(
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
 
     rows = inside @ ties.root
-    sums = partial(row_sums, rows, before.tokens)
+    sums = partial(row_sums, rows, corpus.tokens)
     soft = jnp.sqrt(jnp.maximum(ties.rest.stiffness, 0.0))
     return Held(
         tied=ties.tied,
-        tokens=before.tokens,
+        tokens=corpus.tokens,
         rows=rows,
         means=sums(share),
         bends=sums(weighted),
-        slopes=output_forces(margin, before.loss),
-        reach=spread * bend * _diameters(rows, before.present, before) ** 2,
+        slopes=output_forces(margin, corpus.loss),
+        reach=spread * bend * _diameters(before, rows) ** 2,
         allowed=jnp.maximum(soft * (most - ties.moved) / 2, 0.0),
     )
 

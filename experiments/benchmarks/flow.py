@@ -135,8 +135,8 @@ def assumption_one(gamma: float, seed: int) -> Any:
     return attention(embedding_step(start, corpus, 2 * gamma / float(mean)), corpus)
 
 
-def zipf(seed: int) -> Any:
-    """A problem of 400 bags of up to 600 words whose frequencies follow Zipf's law."""
+def zipf(seed: int, sequences: int = 400, words: int = 600, dim: int = 128) -> Any:
+    """A problem of bags of up to 600 words whose frequencies follow Zipf's law."""
     import jax
 
     from jaxselect.data.corpus import from_sequences
@@ -144,16 +144,16 @@ def zipf(seed: int) -> Any:
     from jaxselect.model.step import embedding_step
     from jaxselect.problem import attention
 
-    words, random = 600, np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     frequency, leaning = 1 / np.arange(1.0, words + 1), random.normal(size=words)
-    labels = random.choice([-1, 1], 400)
+    labels = random.choice([-1, 1], sequences)
     bags = []
     for label in labels:
         weight = frequency * np.exp(0.7 * label * leaning)
         length = int(np.clip(random.lognormal(4.0, 0.7), 8, 600))
         bags.append(random.choice(words, length, p=weight / weight.sum()))
     corpus = from_sequences(bags, labels, vocabulary=words)
-    start = gaussian(jax.random.key(seed), vocabulary=words, dim=128)
+    start = gaussian(jax.random.key(seed), vocabulary=words, dim=dim)
     return attention(embedding_step(start, corpus, 100.0), corpus)
 
 

@@ -56,6 +56,6 @@ def drawn(seed, dim=6):
 def change_at(given, query, *, narrow=False):
     """The bound on the change of curvature in a ball around p, and its radius."""
     logits = given.logits(given.rows @ query)
-    diameters = _diameters(given.rows, given.corpus.filled, given.corpus)
+    diameters = _diameters(given, given.rows)
     here = given.rows, logits, given.values, given.corpus
     return change_of_curvature(*here, diameters, narrow)
