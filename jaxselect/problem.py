@@ -137,6 +137,8 @@ class Problem(eqx.Module):
     def by_width(self) -> tuple[Stratum, ...]:
         """Cut the sequences into their groups."""
         corpus, number = self.corpus, len(self.corpus.tokens)
+        if not self.groups:
+            return (Stratum(self.offsets, self.values, corpus),)
         weights = corpus.weights
         if weights is None:
             weights = jnp.full(number, 1 / number, self.offsets.dtype)
@@ -173,10 +175,7 @@ class Problem(eqx.Module):
         self, scores: Float[Array, " vocabulary"]
     ) -> list[tuple[Array, Array, Corpus]]:
         """Compute the logits of every group, with its values and sequences."""
-        strata = self.by_width()
-        if not strata:
-            return [(self.logits(scores), self.values, self.corpus)]
-        return [(part.logits(scores), *part[1:]) for part in strata]
+        return [(part.logits(scores), *part[1:]) for part in self.by_width()]
 
     @full_precision
     def risk(self, trained: "ArrayLike") -> Float[Scalar, ""]:

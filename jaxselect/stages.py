@@ -827,7 +827,9 @@ def _to_the_end(
             ties = no_ties(problem) if stage is None else stage.ties
             after = _followed(problem, first, times, point, ties, settings, say)
             stage = after if stage is None else _after(stage, after)
-            found = _judged(problem, stage)
+            selected = _selected(stage)
+            single = bool(selected.sum(axis=1).max() <= 1)
+            found = _judged(problem, stage, selected, single=single)
             point, first = _onward(found), FURTHER * first
             if norm is not None or point.next == Next.NOTHING:
                 # The last program may be running yet.
@@ -868,7 +870,8 @@ def _in_one_loop(
     def reach(norm: Array, point: Point, before: Stage | None) -> Solved:
         known = ties if before is None else before.ties
         stage = follow(problem, point, ties=known, until_norm=norm)
-        return _judged(problem, stage if before is None else _after(before, stage))
+        stage = stage if before is None else _after(before, stage)
+        return _judged(problem, stage, _selected(stage))
 
     if not further:
         return reach(norm, point, None)
@@ -937,11 +940,28 @@ def _differentiable(
     )
 
 
-@partial(compiled_alone, silent=True)
-def _judged(problem: Problem, stage: Stage) -> Solved:
-    """Certify the end of a flow."""
-    best = best_entries(*jax.lax.stop_gradient((problem, stage.point.query)))
-    found = certify(stage.problem, stage.flow, ties=stage.ties.resting)
+@compiled_alone
+@full_precision
+def _selected(stage: Stage) -> Bool[Array, "sequences width"]:
+    """The selection at the end of a stage, of its own problem."""
+    return selection(stage.problem, stage.flow.query, stage.flow.log_time)
+
+
+@partial(compiled_alone, static=("single",), silent=True)
+@full_precision
+def _judged(
+    problem: Problem,
+    stage: Stage,
+    selected: Bool[Array, "sequences width"],
+    *,
+    single: bool = False,
+) -> Solved:
+    """Certify the end of a flow, with a selection that may have one entry each."""
+    here, flow, query = stage.problem, stage.flow, stage.point.query
+    best = best_entries(*jax.lax.stop_gradient((problem, query)))
+    late = flow.query, flow.log_time, flow.earlier_query
+    end = predict_end(here, *late, selected=selected, single=single)
+    found = certificate_of(here, flow, end, ties=stage.ties.resting)
     return _proved(problem, stage, found, best)
 
 

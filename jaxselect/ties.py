@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
-from .data.corpus import Corpus, row_sums
+from .data.corpus import BLOCK, Corpus, row_sums
 from .flow.cls import Held, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
@@ -297,7 +297,7 @@ def _diameters(
     """Compute max ‖E_s − E_r‖ over the entries of every bag."""
     corpus, (vocabulary, axes) = problem.corpus, rows.shape
     (bags, width) = corpus.tokens.shape
-    by_token = vocabulary**2 <= bags * width**2
+    by_token = vocabulary**2 <= min(bags * width**2, BLOCK)
     of_tokens = difference_lengths(rows) if by_token else None
 
     def of_bag(tokens: Array, some: Array) -> Float[Scalar, ""]:

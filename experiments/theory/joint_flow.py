@@ -286,9 +286,8 @@ def _cancelled(log_time: PyTree, vector: PyTree, problem: PyTree) -> Array:
 
 def _status(corpus: Corpus, found: Integration) -> Int[Scalar, ""]:
     scores, values = unflat(found.state, corpus.vocabulary).both.T
-    growth = growth_along_values(
-        corpus.logits(scores), corpus.gather(values), corpus, found.log_time
-    )
+    entries = corpus.logits(scores), corpus.gather(values), corpus
+    growth = growth_along_values([entries], found.log_time)
     return status_of(found, growth)
 
 

@@ -163,7 +163,7 @@ class Corpus(eqx.Module):
         """
         bags, width = self.tokens.shape
         mean = row_sums(rows, self.tokens, share)
-        slots = min(width, max(1, _BLOCK // (2 * bags * rows.shape[1])))
+        slots = min(width, max(1, BLOCK // (2 * bags * rows.shape[1])))
         # Entries without weight come last, and then slots that fill up a block.
         order = jnp.argsort(weight == 0, axis=1)
         blank = (0, 0), (0, -width % slots)
@@ -199,7 +199,7 @@ class Corpus(eqx.Module):
 
 
 # Numbers that a map over bags may hold at a time: 128 MiB.
-_BLOCK = 2**24
+BLOCK = 2**24
 
 
 def map_blocks(
@@ -219,7 +219,7 @@ def map_blocks(
         >>> map_blocks(jnp.sum, jnp.ones((3, 2)), numbers=2**24).tolist()
         [2.0, 2.0, 2.0]
     """
-    size = max(1, _BLOCK // max(numbers, 1))
+    size = max(1, BLOCK // max(numbers, 1))
     if size >= len(each[0]):
         return jax.vmap(function)(*each)
     return jax.lax.map(lambda one: function(*one), each, batch_size=size)
@@ -271,7 +271,7 @@ def sum_blocks(
         >>> sum_blocks(jnp.sum, jnp.ones(5), numbers=2**23).item()
         5.0
     """
-    number, size = len(each[0]), max(1, _BLOCK // max(numbers, 1))
+    number, size = len(each[0]), max(1, BLOCK // max(numbers, 1))
     if size >= number:
         return function(*each)
     blocks = -(-number // size)

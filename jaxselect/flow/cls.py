@@ -46,8 +46,7 @@ from .bdf import Equation, integrate_bdf
 from .control import (
     ROUNDINGS,
     FlowSettings,
-    LogForces,
-    log_forces,
+    seen_at,
     skips_a_force,
 )
 from .integration import (
@@ -395,19 +394,13 @@ def _by_bdf(
     def jacobian(log_time: Array, image: Array) -> Array:
         return query_curvature(rows, problem.bags_of(image), log_time)[1]
 
-    def seen_at(image: Array) -> list[LogForces]:
-        return [log_forces(*part) for part in problem.bags_of(image)]
-
-    def skips(before: list[LogForces], after: list[LogForces]) -> Bool[Scalar, ""]:
-        return jnp.stack([*map(skips_a_force, before, after)]).any()
-
     equation = Equation(
         image=lambda moved: rows @ moved,
         field=lambda log_time, image: _field_of(log_time, image, problem),
         jacobian=jacobian,
         norm_at=norm_at,
-        seen_at=seen_at,
-        skips=skips,
+        seen_at=lambda image: seen_at(problem.bags_of(image)),
+        skips=skips_a_force,
     )
     return integrate_bdf(
         equation,
@@ -426,26 +419,19 @@ class QueryProblem(NamedTuple):
     Attributes:
         rows: A, less the mean of each component of tokens that share sequences.
         scores: `rows` times p_0: differences within a sequence are those of A p_0.
-        offsets: α of every entry.
-        values: b of every entry.
-        corpus: n labelled bags.
+        strata: offsets, values and bags, in groups whose forces are added up.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at; None for none.
         held: ties that are to stay in equilibrium; None for none.
-        strata: the same bags in groups of one width, of which their forces are added
-            up; none where the corpus is one such group.
-        groups: which bags these are.
+        groups: which bags the groups hold; none for a single one.
     """
 
     rows: Float[Array, "vocabulary dim"]
     scores: Float[Array, " vocabulary"]
-    offsets: Float[Array, "sequences width"]
-    values: Float[Array, " sequences width *classes"]
-    corpus: Corpus
+    strata: tuple[Stratum, ...]
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""] | None
     held: Held | None = None
-    strata: tuple[Stratum, ...] = ()
     groups: tuple[Int[Array, " _"], ...] = ()
 
     def bags_at(self, moved: Float[Array, " dim"]) -> list[tuple[Array, Array, Corpus]]:
@@ -457,19 +443,7 @@ class QueryProblem(NamedTuple):
     ) -> list[tuple[Array, Array, Corpus]]:
         """Compute the same from A x."""
         scores = self.scores + image
-        if self.strata:
-            return [(part.logits(scores), *part[1:]) for part in self.strata]
-        return [(self.logits_of(scores), self.values, self.corpus)]
-
-    def logits_of(
-        self, scores: Float[Array, " vocabulary"]
-    ) -> Float[Array, "sequences width"]:
-        """Compute a + α of every entry from the scores of its tokens."""
-        return self.corpus.gather(scores) + self.offsets
-
-    def logits_at(self, moved: Float[Array, " dim"]) -> Float[Array, "sequences width"]:
-        """Compute the logits at p_0 + x, up to one constant per component."""
-        return self.logits_of(self.scores + self.rows @ moved)
+        return [(part.logits(scores), *part[1:]) for part in self.strata]
 
 
 def aligned(
@@ -489,13 +463,10 @@ def aligned(
     return rotation, QueryProblem(
         rows=jnp.where(empty, rows - lax.stop_gradient(rows), rows),
         scores=centred @ problem.start,
-        offsets=problem.offsets,
-        values=problem.values,
-        corpus=problem.corpus,
+        strata=problem.by_width(),
         start=problem.start @ rotation,
         until_norm=until_norm,
         held=held,
-        strata=problem.by_width(),
         groups=problem.groups,
     )
 
@@ -546,8 +517,14 @@ def _past_norm(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
 
 
 def _cancelled(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    parts = problem.bags_at(moved)
-    return jnp.stack([cancellation(log_time, *part) for part in parts]).max()
+    return _over_parts(partial(cancellation, log_time), problem.bags_at(moved))
+
+
+def _over_parts(
+    function: Callable[..., Array], parts: Sequence[tuple[Array, Array, Corpus]]
+) -> Float[Scalar, ""]:
+    """The largest of some numbers, one for each part of the bags."""
+    return jnp.stack([function(*part) for part in parts]).max()
 
 
 def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
@@ -569,9 +546,9 @@ def _status(
     problem: QueryProblem, found: Integration, over: Bool[Scalar, ""]
 ) -> Int[Scalar, ""]:
     log_time, moved = found.log_time, found.state
-    bags = problem.logits_at(moved), problem.values, problem.corpus
-    growth = growth_along_values(*bags, log_time)
-    strongest = log_strongest_pull(*bags) + log_time
+    parts = problem.bags_at(moved)
+    growth = growth_along_values(parts, log_time)
+    strongest = _over_parts(log_strongest_pull, parts) + log_time
     longest = jnp.linalg.norm(problem.rows, axis=1).max()
     net = jnp.linalg.norm(field(log_time, moved, problem)) * jnp.exp(-strongest)
     status = status_of(found, growth, held=~(net > _CANCELS * longest))

@@ -4,6 +4,7 @@ Errors are measured in scores. A step is refused if a force may rise and fall wi
 between the evaluated stages (mathematics, section 3a).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -116,7 +117,9 @@ class LogForces(NamedTuple):
 
 
 @partial(jax.jit, inline=True)
-def skips_a_force(before: LogForces, after: LogForces) -> Bool[Scalar, ""]:
+def skips_a_force(
+    before: Sequence[LogForces], after: Sequence[LogForces]
+) -> Bool[Scalar, ""]:
     """Whether a force may act within a step without being seen by any stage.
 
     The force on a token is at most q (1 − q) (−ℓ′) times a constant. Each factor is
@@ -129,25 +132,33 @@ def skips_a_force(before: LogForces, after: LogForces) -> Bool[Scalar, ""]:
     Example:
         >>> from jaxselect.data.corpus import from_sequences
         >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> at = lambda *logits: log_forces(
-        ...     jnp.array([logits]), jnp.array([[1.0, 0.0]]), bags
+        >>> at = lambda *logits: seen_at(
+        ...     [(jnp.array([logits]), jnp.array([[1.0, 0.0]]), bags)]
         ... )
         >>> skips_a_force(at(50.0, 0.0), at(0.0, 50.0)).item()
         True
         >>> skips_a_force(at(50.0, 0.0), at(0.0, 1.0)).item()
         False
     """
-    bound = sum(jnp.maximum(*factor) for factor in zip(before, after, strict=True))
-    return jnp.any(bound > jnp.maximum(sum(before), sum(after)) + _UNSEEN)
+
+    def skipped(before: LogForces, after: LogForces) -> Bool[Scalar, ""]:
+        bound = sum(jnp.maximum(*factor) for factor in zip(before, after, strict=True))
+        return jnp.any(bound > jnp.maximum(sum(before), sum(after)) + _UNSEEN)
+
+    return jnp.stack([*map(skipped, before, after)]).any()
 
 
 @partial(jax.jit, inline=True)
-def log_forces(
+def seen_at(parts: Sequence[tuple[Array, Array, Corpus]]) -> list[LogForces]:
+    """Compute the factors of the bound at one point of a flow, part by part."""
+    return [_log_forces(*part) for part in parts]
+
+
+def _log_forces(
     logits: Float[Array, "sequences width"],
     values: Float[Array, " sequences width *classes"],
     corpus: Corpus,
 ) -> LogForces:
-    """Compute the factors of the bound at one point of a flow."""
     attention = attend_bags(logits, values, corpus)
     weights = jnp.exp(attention.log_weights)
     top = jnp.arange(weights.shape[1])[None] == attention.top[:, None]
@@ -195,7 +206,7 @@ class ScoreControl(NamedTuple):
 
     errors: PyTree
     checkpoints: Checkpoints
-    forces: LogForces
+    forces: list[LogForces]
 
 
 class _ScoreController(PredictiveController):
@@ -221,7 +232,7 @@ class _ScoreController(PredictiveController):
         end, errors = super().init(terms, t0, t1, y0, dt0, args, *rest, **named)
         times = jnp.full(3, t0, jnp.result_type(t0))
         checkpoints = Checkpoints(times, jnp.stack([y0, y0, y0]))
-        forces = log_forces(args.logits_at(y0), args.values, args.corpus)
+        forces = seen_at(args.bags_of(args.rows @ y0))
         return end, ScoreControl(errors, checkpoints, jax.lax.stop_gradient(forces))
 
     def adapt_step_size(
@@ -245,8 +256,7 @@ class _ScoreController(PredictiveController):
         sound = jnp.isfinite(y_error).all()
         error = jnp.where(sound, rows @ jnp.where(sound, y_error, 0.0), jnp.inf)
         moved = [rows @ y for y in (y0, jnp.where(sound, y1_candidate, y0))]
-        logits = args.logits_of(args.scores + moved[1])
-        reached = log_forces(logits, args.values, args.corpus)
+        reached = seen_at(args.bags_of(moved[1]))
         unseen = skips_a_force(forces, reached)
         error = jnp.where(unseen, jnp.maximum(error, _SKIPPED * self.atol), error)
         before, after = (

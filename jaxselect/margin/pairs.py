@@ -91,7 +91,7 @@ class AbstractPairs(eqx.Module):
 
     @abstractmethod
     def places(self, corpus: Corpus, slots: Int[Array, " sequences"]) -> Any:
-        """Index the pairs of the token in one slot of each bag over each entry."""
+        """Index the pairs of the first selected entry of each bag over each entry."""
 
     def least(self, scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
         """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
@@ -240,15 +240,15 @@ class PairList(AbstractPairs):
         held: whether an edge is one; others fill the list up.
         winner: s of every edge.
         loser: r of every edge.
-        edge: of two slots of every bag, the edge of their tokens; beyond the list where
-            they are no pair.
+        edge: of the first selected entry of every bag over each entry, the edge of
+            their tokens; beyond the list where they are no pair.
         vocabulary: number of tokens.
     """
 
     held: Bool[Array, " edges"]
     winner: Int[Array, " edges"]
     loser: Int[Array, " edges"]
-    edge: Int[Array, "sequences width width"]
+    edge: Int[Array, "sequences width"]
     vocabulary: int = eqx.field(static=True)
 
     def leads(self, scores: Float[Array, " vocabulary"]) -> Float[Array, " edges"]:
@@ -347,10 +347,12 @@ class PairList(AbstractPairs):
         self, corpus: Corpus, slots: Int[Array, " sequences"]
     ) -> Int[Array, "sequences width"]:
         """Edges, by bag and losing slot."""
-        return corpus.at(self.edge, slots)
+        return self.edge
 
 
-def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> AbstractPairs:
+def pairs_of(
+    selected: Bool[Array, "sequences width"], corpus: Corpus, *, single: bool = False
+) -> AbstractPairs:
     """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X, in the smaller layout.
 
     Source: mathematics, section 3.
@@ -358,6 +360,7 @@ def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> Abstra
     Args:
         selected: result of `selected_tokens`.
         corpus: n sequences.
+        single: whether no sequence selects several entries: fewer pairs are possible.
 
     Returns:
         The constraints of the max-margin problem; each pair once.
@@ -370,10 +373,10 @@ def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> Abstra
         2
     """
     sequences, width = corpus.tokens.shape
-    most = sequences * (width**2 // 4)
+    most = sequences * (width - 1 if single else width**2 // 4)
     if corpus.vocabulary**2 <= max(LARGER * most, SMALL):
         return PairMask(competing_pairs(selected, corpus))
-    return _listed(selected, corpus, max(most, 1))
+    return _listed(selected, corpus, max(most, 1), single=single)
 
 
 # A mask is preferred up to this many places for one of a list, which is slower by about
@@ -384,14 +387,21 @@ SMALL = 2**12
 
 
 def _listed(
-    selected: Bool[Array, "sequences width"], corpus: Corpus, most: int
+    selected: Bool[Array, "sequences width"],
+    corpus: Corpus,
+    most: int,
+    *,
+    single: bool = False,
 ) -> PairList:
     """List each pair once, in an order of its own."""
-    rejected = corpus.present & ~selected
-    meets = selected[:, :, None] & rejected[:, None, :]
-    tokens = corpus.tokens.astype(jnp.int32)
+    tokens, rejected = corpus.tokens.astype(jnp.int32), corpus.present & ~selected
+    first = jnp.argmax(selected, axis=1)
+    wins, best = selected, tokens
+    if single:
+        wins, best = (corpus.at(each, first)[:, None] for each in (selected, tokens))
+    meets = wins[:, :, None] & rejected[:, None, :]
     # Pairs that are none come last.
-    ends = jnp.broadcast_to(tokens[:, :, None], meets.shape), tokens[:, None, :]
+    ends = jnp.broadcast_to(best[:, :, None], meets.shape), tokens[:, None, :]
     winner, loser = (jnp.where(meets, end, corpus.vocabulary).ravel() for end in ends)
     order = jnp.lexsort((loser, winner))
     ordered = winner[order], loser[order]
@@ -406,6 +416,7 @@ def _listed(
         for end in (jnp.broadcast_to(end, meets.shape) for end in ends)
     )
     held = jnp.zeros(most, bool).at[edge].set(True, mode="drop")
+    edge = edge[:, 0] if single else corpus.at(edge, first)
     return PairList(held, winner, loser, edge, corpus.vocabulary)
 
 

@@ -125,10 +125,7 @@ def _entry_curvature(
 
 
 def growth_along_values(
-    logits: Float[Array, "sequences width"],
-    values: Float[Array, " sequences width *classes"],
-    corpus: Corpus,
-    log_scale: Float[Scalar, ""],
+    parts: Sequence[tuple[Array, Array, Corpus]], log_scale: Float[Scalar, ""]
 ) -> Float[Scalar, ""]:
     """Compute −e^{log_scale} bᵀ(∂²L/∂a²)b, negative where forces oppose a move along b.
 
@@ -138,16 +135,22 @@ def growth_along_values(
     the sum, or the largest if any is positive.
     """
 
-    def pull(logits: Array) -> Float[Array, "sequences width"]:
-        return negative_entry_gradient(logits, values, corpus, log_scale)[0]
+    def of_part(
+        logits: Array, values: Array, corpus: Corpus
+    ) -> Float[Array, " *heads"]:
+        def pull(logits: Array) -> Float[Array, "sequences width"]:
+            return negative_entry_gradient(logits, values, corpus, log_scale)[0]
 
-    def along(value: Float[Array, "sequences width"]) -> Float[Scalar, ""]:
-        rate = jax.jvp(lambda moved: jnp.vdot(value, pull(moved)), (logits,), (value,))
-        return rate[1]
+        def along(value: Float[Array, "sequences width"]) -> Float[Scalar, ""]:
+            move = lambda logits: jnp.vdot(value, pull(logits))  # noqa: E731
+            return jax.jvp(move, (logits,), (value,))[1]
 
-    if values.ndim == 2:
-        return along(values)
-    each = jax.vmap(along)(jnp.moveaxis(values, 2, 0))
+        if values.ndim == 2:
+            return along(values)
+        return jax.vmap(along)(jnp.moveaxis(values, 2, 0))
+
+    first, *others = (of_part(*part) for part in parts)
+    each = sum(others, first)
     return jnp.where(jnp.any(each > 0), each.max(), each.sum())
 
 

@@ -54,14 +54,14 @@ def test_blocks_add_up_to_all_bags(block, monkeypatch):
         )
 
     wanted = jax.jit(lambda: numbers())()
-    monkeypatch.setattr(corpus_module, "_BLOCK", block)
+    monkeypatch.setattr(corpus_module, "BLOCK", block)
     found = jax.jit(lambda: numbers())()
     jax.tree.map(assert_close, found, wanted)
 
 
 def test_no_array_has_an_axis_for_entries_and_one_for_dimensions(monkeypatch):
     """Ties and the end of bags that hold n w entries of few words."""
-    monkeypatch.setattr(corpus_module, "_BLOCK", 2**14)
+    monkeypatch.setattr(corpus_module, "BLOCK", 2**14)
     problem = shared()
     point, time = problem.start, jnp.asarray(30.0)
     end = lambda problem: predict_end(problem, point, time)  # noqa: E731

@@ -32,7 +32,7 @@ from jaxselect.margin.certificate import Reason, certify
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.report import because, in_words
-from jaxselect.stages import Proof
+from jaxselect.stages import Proof, _judged
 from tests.problem.independent import (
     Model,
     differences,
@@ -389,22 +389,25 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     tokens = problem.corpus.tokens.at[1].set(problem.corpus.tokens[0])
     corpus = dataclasses.replace(problem.corpus, tokens=tokens)
     problem = dataclasses.replace(problem, corpus=corpus)
-    listed = jax.jit(solve)(problem)
+    single = solve(problem)
+    several = _judged(problem, single.stage, single.selected_mask, single=False)
     monkeypatch.setattr(pairs, "SMALL", 10**6)
-    masked = jax.jit(lambda problem: solve(problem, until_norm=1e4))(problem)
-    one, other = (found.certificate.ending.pairs for found in (listed, masked))
-    assert isinstance(one, pairs.PairList) and isinstance(other, pairs.PairMask)
-    edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
-    assert sorted(edges.tolist()) == np.argwhere(other.held).tolist()
-    assert listed.certificate.status == masked.certificate.status == 4
-    numbers = [
-        (found.margin.norm, found.limit.error_constant) for found in (listed, masked)
-    ]
-    np.testing.assert_allclose(*numbers, rtol=1e-9)
-    duals = np.where(other.held, masked.margin.duals, 0.0)
-    np.testing.assert_allclose(
-        listed.margin.duals[one.held], duals[one.winner, one.loser][one.held], atol=1e-9
-    )
+    jax.clear_caches()
+    masked = _judged(problem, single.stage, single.selected_mask, single=True)
+    other = masked.certificate.ending.pairs
+    assert isinstance(other, pairs.PairMask) and masked.status == TrialStatus.SELECTED
+    for listed, places in ((single, 51), (several, 68)):
+        one, margin = listed.certificate.ending.pairs, listed.margin
+        assert isinstance(one, pairs.PairList) and len(one.held) == places
+        edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
+        assert sorted(edges.tolist()) == np.argwhere(other.held).tolist()
+        assert listed.status == masked.status
+        numbers = margin.norm, listed.limit.error_constant
+        wanted = masked.margin.norm, masked.limit.error_constant
+        np.testing.assert_allclose(numbers, wanted, rtol=1e-9)
+        duals = np.where(other.held, masked.margin.duals, 0.0)[one.winner, one.loser]
+        held = np.asarray(one.held)
+        np.testing.assert_allclose(margin.duals[held], duals[held], atol=1e-9)
 
 
 def test_an_end_reached_elsewhere_is_certified_within_another_program():
