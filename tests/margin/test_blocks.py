@@ -70,3 +70,20 @@ def test_no_array_has_an_axis_for_entries_and_one_for_dimensions(monkeypatch):
         compiled = compiled.compile(compiler_options=fast_compile_options())
         used = compiled.memory_analysis().temp_size_in_bytes
         assert used < BAGS * WIDTH * DIM * problem.rows.dtype.itemsize
+
+
+@pytest.mark.parametrize("block", [1, 2 * 23 * DIM * 3, 2**24])
+def test_a_spread_is_that_of_its_entries_with_a_weight(block, monkeypatch):
+    """Σ w_s (E_s − Ē)(E_s − Ē)ᵀ, of sequences that give weights to some entries."""
+    monkeypatch.setattr(corpus_module, "BLOCK", block)
+    problem, random = shared(23), np.random.default_rng(2)
+    rows, tokens = np.asarray(problem.rows), np.asarray(problem.corpus.tokens)
+    some = random.uniform(size=tokens.shape) < 0.3
+    share, weight = np.where(some, random.uniform(size=(2, *tokens.shape)), 0.0)
+    wanted = np.zeros((DIM, DIM))
+    for bag, q, w in zip(tokens, share, weight, strict=True):
+        off = rows[bag] - q @ rows[bag]
+        wanted += (w * off.T) @ off
+    given = map(jnp.asarray, (rows, share, weight))
+    found = jax.jit(lambda *given: problem.corpus.spread_of(*given))(*given)
+    assert_close(found, wanted)
