@@ -20,13 +20,14 @@ from experiments.common.devices import configure, probe
 from experiments.common.progress import progress_bar
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
+from experiments.sweep.cluster import over_ray
 from experiments.sweep.job import ConfiguredJob
 from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.files import writing
 from jaxselect.sweep.batch_size import chunk_layout, few_runs, sizes
 from jaxselect.sweep.grid import Grid
-from jaxselect.sweep.launch import Done, local, over_ray
+from jaxselect.sweep.launch import Done, local
 from jaxselect.sweep.run import plan
 from jaxselect.sweep.store import clear, load_all
 
