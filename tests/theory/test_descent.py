@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.theory.descent import certify_descent
 from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.certificate import (
     CERTIFIED,
     TOLERANCE,
     perturbations,
 )
-from jaxselect.margin.descent import certify_descent
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
