@@ -5,12 +5,16 @@ on add up to O(1/j), so descent has the flow's limit, and its certificate is the
 with a bound on the jumps added (mathematics, section 3k).
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from jaxselect.compilation import full_precision
 from jaxselect.margin.certificate import Certificate, certificate_of, predict_end
 from jaxselect.margin.descent import arrived
+from jaxselect.margin.pairs import lead_range
+from jaxselect.margin.risk import BestEntries
+from jaxselect.model.attention import OutputMargin, functional_margin
 from jaxselect.problem import Problem
 
 
@@ -26,7 +30,7 @@ def certify_descent(
     """Certify that gradient descent on p stays on p_mm log(h j) + ρ.
 
     Earlier than this, `certify_at` certifies selection and direction of the flow from p
-    by the risk alone, and those of descent, too, with a step below `risk.largest_step`.
+    by the risk alone, and those of descent, too, with a step below `largest_step`.
 
     Source: mathematics, sections 3k and 3n.
 
@@ -67,3 +71,37 @@ def certify_descent(
     flow = arrived(query, jnp.log1p(time))
     end = predict_end(problem, query, flow.log_time, earlier_query)
     return certificate_of(problem, flow, end, step_size=step_size)
+
+
+def largest_step(problem: Problem, best: BestEntries) -> Float[Scalar, ""]:
+    """Bound the step size below which the certificate by the risk is one of descent.
+
+    It is 2/β with β = Σ_X w_X D_X² S_X (L₁/4 + L₂ S_X/16), a bound on the Hessian of L
+    where the risk is lower. D_X bounds the differences of rows of a bag, S_X those of
+    its values.
+
+    Source: mathematics, theorem 3n.3.
+    """
+    corpus = problem.corpus
+    top = corpus.at(problem.values, jnp.argmax(best.selected, axis=1))
+    margin = functional_margin(corpus.labels, top, corpus.loss)
+
+    def length(bag: tuple[Array, Array]) -> Array:
+        tokens, there = bag
+        rows = problem.rows[tokens]
+        centre = jnp.mean(rows, axis=0, where=there[:, None])
+        lengths = jnp.linalg.norm(rows - centre[None], axis=1)
+        return 2 * jnp.max(jnp.where(there, lengths, 0.0))
+
+    # Bag by bag: all rows of all bags may not fit.
+    longest = jax.lax.map(length, (corpus.tokens, problem.present))
+    spread = lead_range(margin, problem.values, problem.present)
+    if isinstance(margin, OutputMargin):
+        first, second, _ = margin.bounds_near(corpus.loss, spread)
+    else:
+        first, second, _ = corpus.loss.bounds_near(margin.value, best.reach)
+        if (corpus.classes or 2) > 2:
+            second = second + first
+    curvature = longest**2 * spread * (first / 4 + second * spread / 16)
+    total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
+    return 2 / total

@@ -9,7 +9,6 @@ outputs holds for weights near the best entries (mathematics, section 3n).
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
@@ -22,7 +21,7 @@ from ..model.attention import (
 )
 from ..problem import Problem
 from .max_margin import MaxMargin, MaxMarginStatus
-from .pairs import ROUNDINGS, lead_range
+from .pairs import ROUNDINGS
 
 
 class BestEntries(eqx.Module):
@@ -37,15 +36,14 @@ class BestEntries(eqx.Module):
             g − φ is the margin of the second best entry. ∞ for a bag of one entry or of
             weight zero.
         attained: whether no mixture of entries is better than e∗ in any bag.
-        largest_step: 2/β, β a bound on the Hessian of L where the risk is lower: the
-            certificate is one of gradient descent with any smaller constant step.
+        reach: φ of every bag.
     """
 
     selected: Bool[Array, "sequences width"]
     excess: Float[Array, " sequences"]
     barrier: Float[Array, " sequences"]
     attained: Bool[Scalar, ""]
-    largest_step: Float[Scalar, ""]
+    reach: Float[Array, " sequences"]
 
     @property
     def below(self) -> Bool[Scalar, ""]:
@@ -126,7 +124,7 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
         excess=jnp.where(several, excess, 0.0),
         barrier=jnp.where(several, barrier, jnp.inf),
         attained=attained,
-        largest_step=_largest_step(problem, margin, reach),
+        reach=reach,
     )
 
 
@@ -168,35 +166,3 @@ def _class_range(
     highest = jnp.max(jnp.where(other, less, -jnp.inf), axis=-1)
     lowest = jnp.min(jnp.where(other, less, jnp.inf), axis=-1)
     return jnp.max(jnp.where(others, highest - lowest, 0.0), axis=1)
-
-
-def _largest_step(
-    problem: Problem,
-    margin: FunctionalMargin | OutputMargin,
-    reach: Float[Array, " sequences"],
-) -> Float[Scalar, ""]:
-    """Compute 2/β, β = Σ_X w_X D_X² S_X (L₁/4 + L₂ S_X/16), on margins within reach.
-
-    D_X bounds the differences of rows of a bag, S_X those of its values.
-    """
-    corpus = problem.corpus
-
-    def length(bag: tuple[Array, Array]) -> Array:
-        tokens, there = bag
-        rows = problem.rows[tokens]
-        centre = jnp.mean(rows, axis=0, where=there[:, None])
-        lengths = jnp.linalg.norm(rows - centre[None], axis=1)
-        return 2 * jnp.max(jnp.where(there, lengths, 0.0))
-
-    # Bag by bag: all rows of all bags may not fit.
-    longest = jax.lax.map(length, (corpus.tokens, problem.present))
-    spread = lead_range(margin, problem.values, problem.present)
-    if isinstance(margin, OutputMargin):
-        first, second, _ = margin.bounds_near(corpus.loss, spread)
-    else:
-        first, second, _ = corpus.loss.bounds_near(margin.value, reach)
-        if (corpus.classes or 2) > 2:
-            second = second + first
-    curvature = longest**2 * spread * (first / 4 + second * spread / 16)
-    total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
-    return 2 / total
