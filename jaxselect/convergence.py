@@ -2,7 +2,7 @@
 
 Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes an event (`crossing.last_crossings`). The selection is piecewise constant in
+passes an event (`crossing.crossings_and_query`). The selection is piecewise constant in
 every argument: where it, or the set of active pairs, changes, a rate has a kink. Its
 derivative there is that of one side, and a flag says so. Derivatives in d are those of
 `parameters.gaussian_reduced`.
@@ -26,7 +26,6 @@ from .flow.cls import Flow, FlowStatus, direction_error, flow_up_to
 from .flow.control import FlowSettings
 from .flow.crossing import (
     Crossing,
-    CrossingStatus,
     EventFunction,
     crossings_and_query,
     search_path,
@@ -447,15 +446,7 @@ def _direction_event(
 def selection_event(
     problem: Problem, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
-    """Event that every finally selected token leads in its sequence.
-
-    Args:
-        problem: that of the flow.
-        selected: those tokens, in bag layout.
-
-    Returns:
-        h(p) for `crossing.last_crossings`.
-    """
+    """Event that every finally selected token leads in its sequence."""
     pairs = pairs_of(selected, problem.corpus)
     return lambda query: pairs.least(problem.scores(query))
 
@@ -481,7 +472,7 @@ def _selection_has_kink(
     least = -jax.lax.top_k(-leads, 2)[0]
     size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
     close = least[1] - least[0] <= move * size
-    return (crossing.status == CrossingStatus.CROSSED) & close
+    return crossing.resolved & close
 
 
 def final_loss(
@@ -502,5 +493,4 @@ def final_loss(
 
 def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
     """Log-time of a crossing; NaN, with its derivative, if unresolved."""
-    sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
-    return nan_where(sudden, crossing.log_time)
+    return nan_where(crossing.sudden, crossing.log_time)

@@ -13,12 +13,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
-from ..status import Status
 from .adjoint import Doubt
 from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
@@ -106,32 +105,26 @@ def slope_settings(settings: FlowSettings) -> FlowSettings:
     return replace(settings, atol=min(settings.atol, _SLOPE_TOLERANCE))
 
 
-class CrossingStatus(Status):
-    """Whether an event was passed."""
-
-    CROSSED = 0, "At the log-time given; from then on the function stays positive."
-    ALREADY_CROSSED = 1, "Positive from the start: log-time 0, derivative 0."
-    NOT_CROSSED = 2, "Not positive at the end of the search: log-time ∞."
-    FAILED = 3, "The flow did not get to the end of the search."
-    TIME_UNRESOLVED = (
-        4,
-        "Too suddenly between two points of the path: the log-time is near, its "
-        "derivative unknown.",
-    )
-
-
 class Crossing(eqx.Module):
     """Where a flow passes an event for the last time.
 
     Attributes:
         query: p there; p_0 if there is none.
-        log_time: τ = log(1+t) of the passage.
-        status: a `CrossingStatus`.
+        log_time: τ = log(1+t) of the passage: 0 where the function is positive from the
+            start, ∞ where it is not at the end of the search, NaN where the flow did
+            not get there.
+        sudden: whether it is too sudden between two points of the path: the log-time is
+            near, its derivative unknown.
     """
 
     query: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
-    status: Int[Scalar, ""]
+    sudden: Bool[Scalar, ""]
+
+    @property
+    def resolved(self) -> Bool[Scalar, ""]:
+        """Whether it happened on the way, at a log-time with a derivative."""
+        return (self.log_time > 0) & jnp.isfinite(self.log_time) & ~self.sudden
 
 
 @full_precision
@@ -176,14 +169,16 @@ def search_path(
 
 
 @full_precision
-def last_crossings(
+def crossings_and_query(
     problem: Problem,
     path: Flow,
     events: Sequence[EventFunction],
     *,
+    point: Int[Scalar, ""] | int = 0,
+    doubt: Doubt | None = None,
     settings: FlowSettings = FlowSettings(),
-) -> tuple[Crossing, ...]:
-    """Find the last log-times at which functions of p turn positive along the flow.
+) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
+    """Find the last log-times at which functions of p turn positive, and p at a point.
 
     Each crossing is bracketed on the path and found on its cubic interpolant, with an
     error of order `points`⁻⁴. Steps of Newton's method on one flow through all
@@ -196,13 +191,15 @@ def last_crossings(
     Args:
         problem: with its start.
         path: result of `search_path`, for this problem.
-        events: h(p), positive after the event; piecewise smooth. It may depend on other
-            traced values: their derivatives count.
+        events: h(p), positive after the event, piecewise smooth; at least one. It may
+            depend on other traced values: their derivatives count.
+        point: index of a point of the path.
+        doubt: how the derivatives of that flow are judged.
         settings: tolerances.
 
     Returns:
-        A crossing per event, with derivatives, in both modes, in E, p_0, v, the counts
-        and what h depends on.
+        A crossing per event, and p at the point, with derivatives in both modes in E,
+        p_0, v, the counts and what h depends on; ∞ where the flow does not get there.
 
     Example:
         >>> from jaxselect import Parameters, attention, from_sequences
@@ -211,45 +208,17 @@ def last_crossings(
         >>> problem = attention(start, bags)
         >>> path = jax.jit(partial(search_path, points=8))(problem)
         >>> events = [lambda p: p[0] - p[1] - 5.0]
-        >>> find = jax.jit(lambda path: last_crossings(problem, path, events))
-        >>> (crossing,) = find(path)
-        >>> CrossingStatus(crossing.status.item()).name
-        'CROSSED'
+        >>> find = jax.jit(lambda path: crossings_and_query(problem, path, events))
+        >>> (crossing,), _ = find(path)
         >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
         5.0
-    """
-    return crossings_and_query(problem, path, events, settings=settings)[0]
-
-
-@full_precision
-def crossings_and_query(
-    problem: Problem,
-    path: Flow,
-    events: Sequence[EventFunction],
-    *,
-    point: Int[Scalar, ""] | int = 0,
-    doubt: Doubt | None = None,
-    settings: FlowSettings = FlowSettings(),
-) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
-    """Compute `last_crossings` and p at a point with a single differentiated flow.
-
-    Args:
-        problem: with its start.
-        path: result of `search_path`, for this problem.
-        events: h(p), positive after the event; at least one.
-        point: index of a point of the path.
-        doubt: how the derivatives of that flow are judged.
-        settings: tolerances.
-
-    Returns:
-        A crossing per event, and p at the point; ∞ where the flow does not get there.
     """
     fixed, path = jax.lax.stop_gradient((problem, path))
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
     found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
-    guesses, *_, status = found
+    guesses, _, crossed, without = found
     times = jnp.append(guesses, path.path_log_times[point])
     until = jnp.minimum(times.max(), path.log_time)
     settings = slope_settings(settings)
@@ -260,7 +229,7 @@ def crossings_and_query(
         return _towards_root(fixed, numbered(number), *guess)
 
     # The derivative is that at the point where it is taken: go to the roots first.
-    roots = jax.lax.map(towards, (numbers, *found, there[:-1]))
+    roots = jax.lax.map(towards, (numbers, *found[:3], there[:-1]))
     times = times.at[:-1].set(roots.log_time)
     there = there.at[:-1].set(roots.query)
     until = jnp.maximum(until, roots.log_time.max())
@@ -270,7 +239,8 @@ def crossings_and_query(
         number, *root = lane
         return _crossing(problem, numbered(number), *root)
 
-    crossings = jax.lax.map(crossing, (numbers, roots, status, there[:-1]))
+    found = jax.lax.map(crossing, (numbers, roots, crossed, there[:-1]))
+    crossings = replace(found, log_time=jnp.where(crossed, found.log_time, without))
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
@@ -318,7 +288,7 @@ def _towards_root(
     event: EventFunction,
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
-    status: Int[Scalar, ""],
+    crossed: Bool[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> _Root:
     """Approach a root by Newton's method, from a guess at most `reach` off."""
@@ -342,7 +312,6 @@ def _towards_root(
         return _Root(there, time, slope, rate), onward, step, number + 1
 
     begun = _Root(query, guess, jnp.zeros_like(query), jnp.ones_like(guess))
-    crossed = status == CrossingStatus.CROSSED
     first = jnp.where(crossed, jnp.inf, 0.0).astype(guess.dtype)
     state = begun, jnp.zeros_like(guess), first, jnp.asarray(0)
     return jax.lax.while_loop(unfinished, closer, state)[0]
@@ -352,38 +321,37 @@ def _crossing(
     problem: Problem,
     event: EventFunction,
     root: _Root,
-    status: Int[Scalar, ""],
+    crossed: Bool[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Crossing:
     """Take the last step to a root, which carries the derivative."""
-    crossed = status == CrossingStatus.CROSSED
     # Any point will do where there is no crossing, as long as h has a derivative.
     value = event(jnp.where(crossed, query, 1.0))
     step = jnp.where(crossed, -value / root.rate, 0.0)
-    never = status >= CrossingStatus.NOT_CROSSED
     # Half of the digits: the derivative, taken there, has as many.
     close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * root.log_time
-    sudden = crossed & ~close
     return Crossing(
         query=jnp.where(crossed, query + step * root.velocity, problem.start),
-        log_time=jnp.where(never, jnp.inf, root.log_time + step),
-        status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
+        log_time=root.log_time + step,
+        sudden=crossed & ~close,
     )
 
 
 def _on_path(
     problem: Problem, path: Flow, event: EventFunction
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Find a crossing on the path: log-time, width of its bracket, and status."""
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Bool[Scalar, ""], Float[Scalar, ""]]:
+    """Find a crossing on the path: its log-time, the width of its bracket, if there is.
+
+    The last result is the log-time that stands for one where there is none.
+    """
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
-    after = ahead > 0
-    status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)
-    status = jnp.where(after[-1], status, CrossingStatus.NOT_CROSSED)
-    failed = path.status != FlowStatus.REACHED
-    status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)
-    crossed = status == CrossingStatus.CROSSED
+    after, times = ahead > 0, path.path_log_times
+    reached = path.status == FlowStatus.REACHED
+    crossed = reached & after[-1] & ~after.all()
+    without = jnp.where(after[-1], 0.0, jnp.inf).astype(times.dtype)
+    without = jnp.where(reached, without, jnp.nan)
     index = len(after) - 1 - jnp.argmax(~after[::-1])
-    index, times = jnp.where(crossed, index, 0), path.path_log_times
+    index = jnp.where(crossed, index, 0)
     guess = _crossing_between(problem, event, times, path.path_query, index)
     reach = times[index + 1] - times[index]
-    return jnp.where(crossed, guess, 0.0), reach, status
+    return jnp.where(crossed, guess, 0.0), reach, crossed, without
