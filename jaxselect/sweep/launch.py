@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -42,12 +43,13 @@ from ..compilation import (
     keep_compiled_programs,
 )
 from ..files import writing
+from ..margin.certificate import TrialStatus
 from .batch_size import chunk_layout, compile_options_for
 from .description import description
 from .grid import NUMBERS, Grid, Shape
 from .labels import load
-from .run import plan, program, run_and_write
-from .store import finished, prepare, require_same, tidy
+from .run import ONWARD, plan, program, run_chunk
+from .store import finished, prepare, require_same, tidy, write_chunk
 
 if TYPE_CHECKING:
     import xarray
@@ -100,20 +102,28 @@ class Job:
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk in this process and write it."""
         with enable_x64(self.grid.precision == "float64"):
-            return run_and_write(
-                self.grid,
-                index,
-                self.folder,
-                chunk_size=self.chunk_size,
-                vmapped=self.vmapped,
-                device=device,
-                programs=self.program,
-            )
+            chunk = _planned(self.grid, self.chunk_size)[index]
+            in_step = self.chunk_size if self.vmapped else None
+            run = self.program(chunk.shape)
+            rows = run_chunk(self.grid, chunk, run, in_step=in_step, device=device)
+        # What a further stage begins with; the length of p differs between shapes.
+        kept = [name for name in rows.dtype.names or () if name not in ONWARD]
+        write_chunk(self.folder, index, rows[kept])
+        counts = Counter(TrialStatus(code).name for code in rows["status"])
+        return {"index": index, "lanes": len(rows), "statuses": dict(counts)}
 
-    def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
+    def program(self, shape: Shape) -> Callable[..., Any]:
         """Compile the program of a shape with the options that suit the grid."""
-        options = tuple(compile_options_for(grid).items())
-        return _compiled(options, *program_key(grid, shape, vmapped))
+        options = tuple(compile_options_for(self.grid).items())
+        # Grids that differ in values of traced axes alone share a program.
+        fixed = self.grid.fixed
+        axes = {name: (0,) if name in fixed else (0.5,) for name in self.grid.axes}
+        numbers = {name: getattr(Grid, name) for name in NUMBERS}
+        bare = replace(self.grid, axes=axes, **numbers)
+        return _compiled(options, bare, shape, self.vmapped)
+
+
+_planned = functools.cache(plan)
 
 
 @functools.cache
@@ -121,13 +131,6 @@ def _compiled(
     options: tuple[tuple[str, Any], ...], grid: Grid, shape: Shape, vmapped: bool
 ) -> Callable[..., Any]:
     return jax.jit(program(grid, shape, vmapped), compiler_options=dict(options))
-
-
-def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
-    """Return the arguments of `program` for a grid."""
-    axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
-    bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
-    return bare, shape, vmapped
 
 
 def run_grid(

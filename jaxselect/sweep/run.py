@@ -7,7 +7,6 @@ they may run in any order, on any machine, and more than once.
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,12 +15,10 @@ import numpy as np
 from ..checks import BadInput, whole
 from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
-from ..margin.certificate import TrialStatus
 from ..model.parameters import Parameters
 from ..stages import STAGES, Next, Point
 from ..trial import Trial, TrialSettings, initialise, run_trial
 from .grid import Grid, Shape, lane_values
-from .store import write_chunk
 
 
 def start(
@@ -74,10 +71,6 @@ def lane_kinds(
     query = jax.ShapeDtypeStruct((*batch, grid.coordinates(shape)), grid.precision)
     times, codes = [kind(grid.precision)] * 2, [kind("int32")] * 2
     return *numbers, query, *times, *codes
-
-
-Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
-"""Where the programs of shapes come from; `program` is one."""
 
 
 ONWARD = tuple(Point.__dataclass_fields__)
@@ -199,13 +192,12 @@ def program(
 def run_chunk(
     grid: Grid,
     chunk: Chunk,
+    run: Callable[..., Any],
     *,
-    chunk_size: int,
-    vmapped: bool = False,
+    in_step: int | None = None,
     device: Any = None,
-    programs: Programs = program,
 ) -> np.ndarray:
-    """Run a chunk, in one call or run by run.
+    """Run a chunk: a table with one row per run, `lane` and the fields of `Trial`.
 
     Runs in lockstep share every instruction, which suits accelerators, but all take as
     many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
@@ -213,17 +205,11 @@ def run_chunk(
     Args:
         grid: grid of trials.
         chunk: one chunk of `plan`.
-        chunk_size: runs of a full chunk, and of a call where they are in step.
-        vmapped: all runs in step, or one after the other.
+        run: the `program` of its shape.
+        in_step: runs of a call, where `run` is of runs in step; else one run a call.
         device: where; JAX's default if not given.
-        programs: from grid, shape and `vmapped` to a function of `lane_values`, by
-            default compiled as it is called.
-
-    Returns:
-        A table with one row per run: `lane`, then the fields of `Trial`.
     """
     kinds = lane_kinds(grid, chunk.shape)
-    run = programs(grid, chunk.shape, vmapped)
     values = list(lane_values(grid, chunk.lanes).values())
 
     def followed(lanes: np.ndarray, point: list[np.ndarray], stages: int) -> dict:
@@ -231,13 +217,13 @@ def run_chunk(
         columns += [*point, np.full(len(lanes), stages)]
         typed = zip(columns, kinds, strict=True)
         columns = [np.asarray(column, kind.dtype) for column, kind in typed]
-        return run_lanes(run, columns, chunk_size if vmapped else None, device)
+        return run_lanes(run, columns, in_step, device)
 
     every, start = np.arange(len(chunk.lanes)), kinds[-1 - len(ONWARD) : -1]
     point = [np.zeros((len(every), *kind.shape)) for kind in start]
-    found = followed(every, point, 1 if vmapped else STAGES)
+    found = followed(every, point, STAGES if in_step is None else 1)
     left = np.flatnonzero(found["next"] != Next.NOTHING)
-    if vmapped and left.size:
+    if in_step is not None and left.size:
         later = followed(left, [found[name][left] for name in ONWARD], STAGES)
         later["num_steps"] = later["num_steps"] + found["num_steps"][left]
         for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
@@ -299,53 +285,3 @@ def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
     for name, column in found.items():
         rows[name] = column
     return rows
-
-
-def run_and_write(
-    grid: Grid,
-    index: int,
-    folder: Path,
-    *,
-    chunk_size: int,
-    vmapped: bool = False,
-    device: Any = None,
-    programs: Programs = program,
-) -> dict[str, Any]:
-    """Run one chunk and write its results.
-
-    Args:
-        grid: grid of trials.
-        index: number of the chunk.
-        folder: a folder made by `store.prepare`.
-        chunk_size: of the plan.
-        vmapped: see `run_chunk`.
-        device: see `run_chunk`.
-        programs: see `run_chunk`.
-
-    Returns:
-        The numbers of a progress bar: runs, and counts by status.
-    """
-    chunk = _planned(grid, chunk_size)[index]
-    rows = run_chunk(
-        grid,
-        chunk,
-        chunk_size=chunk_size,
-        vmapped=vmapped,
-        device=device,
-        programs=programs,
-    )
-    # What a further stage begins with; the length of p differs between shapes.
-    kept = [name for name in rows.dtype.names or () if name not in ONWARD]
-    write_chunk(folder, index, rows[kept])
-    codes, counts = np.unique(rows["status"], return_counts=True)
-    return {
-        "index": index,
-        "lanes": len(rows),
-        "statuses": {
-            TrialStatus(code).name: int(count)
-            for code, count in zip(codes, counts, strict=True)
-        },
-    }
-
-
-_planned = functools.cache(plan)
