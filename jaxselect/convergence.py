@@ -380,8 +380,8 @@ def rates(
     at_least("step_size", step_size, 0.0)
     for name, value in (("error", error), ("early_error", early_error)):
         between(name, value, 0.0, 2**0.5)
-    numbers = step_size, error, early_error
-    return _rates(before, corpus, *numbers, embed=embed, settings=settings)
+    errors = error, early_error
+    return _rates(before, corpus, step_size, errors, embed=embed, settings=settings)
 
 
 @partial(compiled_alone, static=("embed", "settings"))
@@ -390,12 +390,12 @@ def _rates(
     before: Parameters,
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
-    error: Float[Scalar, ""] | float,
-    early_error: Float[Scalar, ""] | float,
+    errors: tuple[Float[Scalar, ""] | float, Float[Scalar, ""] | float],
     *,
     embed: Embed,
     settings: RateSettings,
 ) -> Rates:
+    error, early_error = errors
     stepped = embed(before, corpus, step_size)
     problem = attention(stepped, corpus)
 

@@ -114,7 +114,8 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     if isinstance(margin, OutputMargin):
         weight = weights.sum(axis=1)
         blur = -jnp.expm1(-2 * error[:, 0]) * weight
-        fall, reach = _of_outputs(margin, less, others, weight, least, fall, blur)
+        apart = jnp.where(others[..., None], less, 0.0)
+        fall, reach = _of_outputs(margin, apart, weight, least, fall, blur)
     else:
         reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
     excess = corpus.weighted(corpus.loss.excess(margin.value, fall)) * (1 + eps)
@@ -130,8 +131,7 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
 
 def _of_outputs(
     margin: OutputMargin,
-    less: Float[Array, "sequences width classes"],
-    others: Bool[Array, "sequences width"],
+    apart: Float[Array, "sequences width classes"],
     weight: Float[Array, " sequences"],
     least: Float[Array, " sequences"],
     fall: Float[Array, " sequences"],
@@ -139,13 +139,14 @@ def _of_outputs(
 ) -> tuple[Float[Array, " sequences"], Float[Array, " sequences"]]:
     """Bound G(f) − G(b_{e∗}) from above, ∞ where Q is not below Q̄, and give ¾ γ Q̄.
 
-    Q is known to within `blur`.
+    `apart` is b_{e∗} − b_e, zero for what is no other entry; Q is known to within
+    `blur`.
 
     Source: mathematics, theorem 3n.5.
     """
     eps = jnp.finfo(fall.dtype).eps * ROUNDINGS
-    far = jnp.max(jnp.where(others, jnp.abs(less).max(axis=-1), 0.0), axis=1)
-    most = jnp.max(jnp.where(others, margin.size_along(less), 0.0), axis=1)
+    far = jnp.max(jnp.abs(apart), axis=(1, 2))
+    most = jnp.max(margin.size_along(apart), axis=1)
     second = margin.loss.second
     near = least / (most + 2 * second * far**2)
     fall = fall + eps * jnp.abs(margin.value)
