@@ -10,7 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from jaxselect.compilation import full_precision
-from jaxselect.margin.certificate import Certificate, certificate_of, predict_end
+from jaxselect.margin.certificate import (
+    TOLERANCE,
+    Certificate,
+    Perturbations,
+    PredictedEnd,
+    certificate_of,
+    perturbations,
+    predict_end,
+)
 from jaxselect.margin.descent import arrived
 from jaxselect.margin.pairs import lead_range
 from jaxselect.margin.risk import BestEntries
@@ -70,7 +78,29 @@ def certify_descent(
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
     flow = arrived(query, jnp.log1p(time))
     end = predict_end(problem, query, flow.log_time, earlier_query)
-    return certificate_of(problem, flow, end, step_size=step_size)
+    coming = perturbations(problem, end, (query, flow.log_time), TOLERANCE)
+    way = jumps(problem, end, coming, step_size * jnp.exp(-flow.log_time))
+    return certificate_of(problem, flow, end, jumps=way)
+
+
+def jumps(
+    problem: Problem,
+    end: PredictedEnd,
+    coming: Perturbations,
+    part: Float[Scalar, ""],
+) -> Float[Scalar, ""]:
+    """Bound the way of all later jumps off the flow, of steps that are `part` of 1 + t.
+
+    A step jumps by ½h² ‖∂²L ∇L‖ at most, with ∂²L ≤ e^{−τ} Σ|λ_k| D_k D_kᵀ.
+
+    Source: mathematics, theorem 3k.3.
+    """
+    force, omitted = coming.force, coming.omitted
+    bend = end.pairs.gram(problem.rows, force)
+    bend = jnp.max(jnp.linalg.eigvalsh(bend), initial=0.0)
+    pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
+    bent = bend + 2 * omitted * coming.longest
+    return bent * pace * part * (1 + part) / 2
 
 
 def largest_step(problem: Problem, best: BestEntries) -> Float[Scalar, ""]:

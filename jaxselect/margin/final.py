@@ -58,7 +58,7 @@ def direction_is_final(
         its norm and has a max-margin solution.
     """
     end, here = found.ending, (flow.query, flow.log_time)
-    later = perturbations(problem, end, *here, HALF_A_SCORE, ties=ties, convex=True)
+    later = perturbations(problem, end, here, HALF_A_SCORE, ties=ties, convex=True)
     near = later.bound(end.late.basin) <= HALF_A_SCORE
     near &= end.late.status == LimitStatus.PREDICTED
     near &= later.displacement <= TOLERANCE
