@@ -40,12 +40,8 @@ def chunk_layout(
 ) -> tuple[bool, int]:
     """Choose whether a chunk runs in lockstep, and how many runs it has.
 
-    Args:
-        grid: grid of trials.
-        kind: kind of device: `cpu`, `gpu` or `tpu`.
-        vmapped: in step or not; by default on accelerators.
-        chunk_size: by default what suits the device.
-        measured: let a device say how many runs it holds.
+    By default runs are in step on accelerators, and a chunk has what suits the `kind`
+    of device: `cpu`, `gpu` or `tpu`; where it is `measured`, what its memory holds.
 
     Example:
         >>> chunk_layout(Grid(), "cpu")
@@ -81,9 +77,6 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
     The program of the largest shape is compiled with the options of the sweep, so JAX's
     cache keeps it; it is compiled again only if it does not fit.
-
-    Returns:
-        See `max_batch`; `most` where a device does not say its memory.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -103,16 +96,11 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
 
 def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
-    """Find the largest power of two, up to a bound, of runs that fit.
+    """Find the largest power of two, up to `most`, of runs that fit into bytes.
 
-    Args:
-        held: bytes that a program of so many runs takes, which grow by as many with
-            each run; asked once, or twice where the most do not fit.
-        available: bytes of the device.
-        most: runs, a power of two.
-
-    Returns:
-        One or more: the device will say what is wrong with one.
+    The bytes `held` by a program of so many runs grow by as many with each run; it is
+    asked once, or twice where the most do not fit. Of one the device will say what is
+    wrong.
 
     Example:
         >>> max_batch(lambda lanes: 100 + 7 * lanes, 1000, 256)

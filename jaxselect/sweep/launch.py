@@ -76,14 +76,10 @@ class Job:
     folder: Path
 
     def begin(self, kind: str, alone: bool = True) -> list[int]:
-        """Make the folder ready.
+        """Make the folder ready, and return the chunks to run.
 
-        Args:
-            kind: kind of the devices, which results depend on.
-            alone: nobody else writes there now.
-
-        Returns:
-            Chunks to run.
+        Results depend on the kind of the devices. Nobody else writes there if it is
+        `alone`.
 
         Raises:
             BadInput: the folder holds results of other settings, or the code on disk is
@@ -206,17 +202,8 @@ def local(
     """Run on this machine, with a process per core or a thread per accelerator.
 
     On CPU, two threads of one process whose programs sort or factorise inside a loop
-    can deadlock (jaxlib 0.10.2), so each core gets its own process.
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the chunks in flight.
-        kind: kind of device, as `probe` says.
-        workers: processes, or devices to use.
-
-    Yields:
-        One entry per finished chunk.
+    can deadlock (jaxlib 0.10.2), so each core gets its own process. After `stop` is
+    set, only the chunks in flight are run.
     """
     if workers == 1 or len(pending) == 1:
         for index in pending:
@@ -232,17 +219,7 @@ def local(
 def on_devices(
     job: Job, pending: list[int], stop: threading.Event, devices: list
 ) -> Iterator[Done]:
-    """Run chunks on all devices of this process, one thread per device.
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the chunks in flight.
-        devices: of JAX.
-
-    Yields:
-        One entry per finished chunk.
-    """
+    """Run chunks on devices of this process, one thread per device."""
     free = list(devices)
 
     def run(index: int) -> Done:

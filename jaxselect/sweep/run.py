@@ -47,14 +47,8 @@ def lane_kinds(
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Return shapes and types of a program's arguments, to compile it without values.
 
-    Args:
-        grid: its precision is used, and how its data and embeddings are made.
-        shape: values on the axes that decide shapes.
-        lanes: in step in a call; none for a call of one run.
-
-    Returns:
-        A kind for each of `Grid.traced`, of the fields of a `Point`, and of the bound
-        on the number of stages.
+    There is a kind for each of `Grid.traced`, of the fields of a `Point`, and of the
+    bound on the number of stages; of so many `lanes` in step, or of one run.
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
@@ -92,16 +86,10 @@ class Chunk(NamedTuple):
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of runs that should take equally long.
 
-    A batch takes as long as its slowest run and a sweep as long as its last chunk.
-    Runs are therefore sorted by predicted steps, the longest first, with the seeds of
-    a cell in a row.
-
-    Args:
-        grid: grid of trials.
-        chunk_size: runs per chunk; the last of a shape may hold fewer.
-
-    Returns:
-        The chunks; a list position is a chunk's number in the store.
+    A batch takes as long as its slowest run and a sweep as long as its last chunk. Runs
+    are therefore sorted by predicted steps, the longest first, with the seeds of a cell
+    in a row. A list position is a chunk's number in the store; the last chunk of a
+    shape may hold fewer runs.
 
     Raises:
         BadInput: no grid, or a chunk size that is no whole number ≥ 1.
@@ -153,19 +141,11 @@ def program(
     shape: Shape,
     vmapped: bool,
 ) -> jax.stages.Wrapped:
-    """Compile the trials of one shape.
+    """Return the jitted trials of one shape: of one run a call, or of many in step.
 
     A flow has stages (`trial.flow_to_end`), and runs in lockstep wait for each other.
-    Runs that need more than one stage therefore form a second batch. Both programs
-    take the arguments of `lane_kinds`; a point at t = 0 means p_0.
-
-    Args:
-        grid: its family, its static settings and the names of its axes are used.
-        shape: values on the axes that decide shapes.
-        vmapped: all runs of a call in step, under `vmap`, or one run a call.
-
-    Returns:
-        A jitted function of `lane_values`, by name; in step they are arrays of runs.
+    Runs that need more than one stage therefore form a second batch. Both programs take
+    the arguments of `lane_kinds`; a point at t = 0 means p_0.
     """
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
@@ -197,17 +177,11 @@ def run_chunk(
     in_step: int | None = None,
     device: Any = None,
 ) -> np.ndarray:
-    """Run a chunk: a table with one row per run, `lane` and the fields of `Trial`.
+    """Run a chunk by the `program` of its shape: a table with one row per run.
 
-    Runs in lockstep share every instruction, which suits accelerators, but all take as
-    many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
-
-    Args:
-        grid: grid of trials.
-        chunk: one chunk of `plan`.
-        run: the `program` of its shape.
-        in_step: runs of a call, where `run` is of runs in step; else one run a call.
-        device: where; JAX's default if not given.
+    Runs in lockstep, `in_step` of them a call, share every instruction, which suits
+    accelerators, but all take as many steps as the slowest. On a CPU it is as fast or
+    faster to run them one by one.
     """
     kinds = lane_kinds(grid, chunk.shape)
     values = list(lane_values(grid, chunk.lanes).values())
@@ -238,17 +212,10 @@ def run_lanes(
     in_step: int | None,
     device: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Call a program, once for many runs or run by run.
+    """Call a program, once for many runs or run by run, and return its fields by run.
 
-    Args:
-        run: from the values of a run, or of so many in step, to a record of arrays.
-        columns: its arguments, a row per run.
-        in_step: runs of a call; fewer are filled up, and cut again, so that no second
-            program is compiled. None for one run a call.
-        device: see `run_chunk`.
-
-    Returns:
-        The fields of the record, a row per run.
+    `columns` are its arguments, a row per run. In step, fewer runs than a call has are
+    filled up, and cut again, so that no second program is compiled.
 
     Example:
         >>> from types import SimpleNamespace
