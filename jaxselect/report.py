@@ -98,10 +98,8 @@ def has_best(
 def named(problem: Problem, names: Names | None = None) -> np.ndarray:
     """Name every entry: its position, its token's id, or one of the names given.
 
-    Args:
-        problem: of bags.
-        names: one for each token id; one for each position; or, by bag, for each of its
-            positions.
+    Names are one for each token id; one for each position; or, by bag, for each of its
+    positions.
 
     Raises:
         BadInput: fewer names than that.
@@ -194,13 +192,8 @@ def summary(
 ) -> str:
     """Say how a flow ends, why that is not certified, and what to do.
 
-    Args:
-        problem: that was solved.
-        found: its certificate.
-        flow: of the last stage.
-        query: p at its end.
-        rows: of the problem of the last stage.
-        how: sentences on how it is certified.
+    `flow` and `rows` are those of the last stage, `query` is p at its end, and `how`
+    are sentences on how it is certified.
     """
     status, end = TrialStatus(int(found.status)), found.ending
     sentence = status.sentence
@@ -354,12 +347,7 @@ def dataset(
 ) -> "xarray.Dataset":
     """Gather what was found in arrays with named axes, descriptions and units.
 
-    Args:
-        problem: that was solved.
-        found: its certificate.
-        flow: of the last stage.
-        query: p at its end.
-        trained: `end` and `direction`, and the fields of a path.
+    `trained` has `end` and `direction`, and the fields of a path.
     """
     import xarray
 

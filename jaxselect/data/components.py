@@ -12,9 +12,7 @@ from .corpus import Corpus
 
 
 def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
-    """Label each token by the smallest token of its connected component.
-
-    Absent tokens are alone.
+    """Label each token by the smallest token of its component; absent tokens are alone.
 
     Source: mathematics, section 3a.
 
@@ -60,13 +58,7 @@ def centred_in_components(
 def subtract_group_means(
     rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
 ) -> Float[Array, "vocabulary dim"]:
-    """Subtract from each row the mean of all rows of the same name.
-
-    Example:
-        >>> rows, names = jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])
-        >>> subtract_group_means(rows, names).tolist()
-        [[-1.0], [0.0], [1.0]]
-    """
+    """Subtract from each row the mean of all rows of the same name."""
     number = jnp.zeros(len(rows), rows.dtype).at[names].add(1.0)
     number = jnp.maximum(number, 1.0)[:, None]
     # Twice: a mean is known up to a rounding, which all rows of a name have in common.

@@ -135,29 +135,12 @@ def search_path(
     points: int = 1024,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """Follow a flow to search it for crossings, on a geometric grid of log-times.
+    """Follow a flow to search it for crossings, at geometric log-times and its start.
 
     It has no derivatives.
 
-    Args:
-        problem: with its start.
-        until_log_time: its end.
-        points: points of the grid, the start of the flow not counted.
-        settings: tolerances.
-
-    Returns:
-        The flow, with p at its start and at the points.
-
     Raises:
         BadInput: fewer than two points.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> problem = attention(start, bags)
-        >>> jax.jit(partial(search_path, points=8))(problem).path_query.shape
-        (9, 2)
     """
     check(problem)
     whole("points", points, least=2)

@@ -353,14 +353,9 @@ class PairList(AbstractPairs):
 def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> AbstractPairs:
     """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X, in the smaller layout.
 
+    They are the constraints of the max-margin problem, each once.
+
     Source: mathematics, section 3.
-
-    Args:
-        selected: result of `selected_tokens`.
-        corpus: n sequences.
-
-    Returns:
-        The constraints of the max-margin problem; each pair once.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -435,13 +430,7 @@ def laplacian(
 def difference_lengths(
     embeddings: Float[Array, "vocabulary dim"],
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Bound the length ‖E_s − E_r‖ of every difference from above.
-
-    Example:
-        >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
-        >>> round(difference_lengths(tokens)[0, 1].item(), 6)
-        5.0
-    """
+    """Bound the length ‖E_s − E_r‖ of every difference from above."""
     rows = embeddings - embeddings.mean(axis=0, keepdims=True)
     square = jnp.sum(rows**2, axis=1)
     both = square[:, None] + square[None, :]

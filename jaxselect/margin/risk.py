@@ -67,13 +67,6 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
 
     Source: mathematics, section 3n.
 
-    Args:
-        problem: with any start.
-        query: θ, in coordinates of the problem.
-
-    Returns:
-        The entries, the excess risk of every bag and its barrier.
-
     Example:
         >>> from jaxselect import cross_attention
         >>> x = jnp.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]]])

@@ -45,22 +45,6 @@ def check_problem(parameters: Any, corpus: Any) -> None:
 
     Entry points call it before anything is traced, since JAX reads past the end of E
     without an error.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled sequences.
-
-    Raises:
-        BadInput: another kind of argument, E with another number of rows than the
-            vocabulary has tokens, labels ±1 with several heads, or classes that are not
-            as many as the heads.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
-        >>> check_problem(start, from_sequences([[0, 2]], [1], vocabulary=3))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: 2 tokens beside a corpus with a vocabulary of 3: ...
     """
     checks.of_kind("parameters", parameters, Parameters)
     check_corpus(corpus)
@@ -319,18 +303,12 @@ def frame(parameters: Parameters) -> Frame:
     """Find few coordinates that hold (E, p_0).
 
     F holds orthonormal axes Q of the span of E, and p_0's direction off that span. E p,
-    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, even
-    along changes of E that leave the span.
+    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, once and
+    in both modes, even along changes of E that leave the span. Where rows of E depend
+    on each other, a change of E may add to their span what no coordinate holds:
+    derivatives in E are NaN there, those in p_0 and v are not.
 
     Source: mathematics, section 4b.
-
-    Args:
-        parameters: (E, p_0, v).
-
-    Returns:
-        The frame; differentiable once in E, p_0 and v, in both modes. Where rows of E
-        depend on each other, a change of E may add to their span what no coordinate
-        holds: derivatives in E are NaN there, those in p_0 and v are not.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian

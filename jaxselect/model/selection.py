@@ -73,17 +73,7 @@ def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
 def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
-    """Compute the importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
-
-    Args:
-        corpus: n sequences with labels 0 … K − 1.
-        classes: K.
-
-    Returns:
-        α^k; a row sums to zero.
-
-    Raises:
-        BadInput: another label.
+    """Compute the importance for each class, mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -121,12 +111,6 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     For labels ±1 these are the completely positive and completely negative ones.
 
     Source: mathematics, sections 1 and 1c.
-
-    Args:
-        corpus: n labelled sequences.
-
-    Returns:
-        A mask over the vocabulary.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -237,15 +221,10 @@ def selected_output(
 ) -> Float[Array, " sequences *classes"]:
     """Compute the limit of every output: the mean of b over the selected entries.
 
-    It is Σ e^α b / Σ e^α over them, which weighs tokens by their counts, or zero if
-    there are none.
+    It is Σ e^α b / Σ e^α over them, with the offsets α, which weighs tokens by their
+    counts, or zero if there are none.
 
     Source: mathematics, section 3.
-
-    Args:
-        values: b of every entry.
-        offsets: α of every entry.
-        selected: result of `selected_tokens`.
 
     Example:
         >>> values = jnp.array([[3.0, 0.0], [0.0, 9.0]])
