@@ -101,12 +101,6 @@ class Limit(eqx.Module):
         """Predict p at a late log-time: p_mm log t + ρ."""
         return self.growth * log_time + self.offset
 
-    def log_time_at(self, norm: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-        """Find the late log-time at which ‖p_mm log t + ρ‖ is the given norm."""
-        square, mixed = self.growth @ self.growth, self.growth @ self.offset
-        deficit = norm**2 - self.offset @ self.offset
-        return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
-
 
 @full_precision
 def limit(

@@ -13,33 +13,10 @@ import jax
 import numpy as np
 
 from ..checks import BadInput, whole
-from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
-from ..model.parameters import Parameters
 from ..stages import STAGES, Next, Point
-from ..trial import Trial, TrialSettings, initialise, run_trial
+from ..trial import Trial, TrialSettings, run_trial
 from .grid import Grid, Shape, lane_values
-
-
-def start(
-    grid: Grid, shape: Shape, *numbers: Any
-) -> tuple[Parameters, Parameters, Corpus, Any]:
-    """Draw the parameters before and after the step on E, the corpus and η₀ of a run.
-
-    The values are those of `lane_values`, traced or not.
-
-    Example:
-        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> grid = Grid(axes=sizes)
-        >>> purity, dim, step_size, seed = 1.0, 1e6, 10.0, 3
-        >>> _, after, *_ = start(grid, grid.shapes()[0], purity, dim, step_size, seed)
-        >>> after.embeddings.shape
-        (8, 10)
-    """
-    cell = grid.cell(shape, *numbers)
-    key = jax.random.key(cell.seed)
-    found = initialise(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
-    return *found, cell.step_size
 
 
 def lane_kinds(
