@@ -231,7 +231,10 @@ class Coordinates(eqx.Module):
         self, vectors: Float[Array, "*rows axes"]
     ) -> Float[Array, "*rows dim"]:
         """Compute F x + residual, for queries of a flow from p_0."""
-        return _plus(self.lift_vectors(vectors), self.residual)
+        lifted = self.lift_vectors(vectors)
+        if self.residual is None:
+            return lifted
+        return lifted + jnp.broadcast_to(self.residual, lifted.shape)
 
 
 class Products(eqx.Module):
@@ -288,15 +291,9 @@ class Frame(Coordinates):
 
     Attributes:
         parameters: (E, p_0, v) in the frame; E has no part along the last axis.
-        head_residual: v − F Fᵀv, which no score sees.
     """
 
     parameters: Parameters
-    head_residual: Float[Array, " dim *classes"] | None
-
-    def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
-        """Compute F x + head_residual, for heads of a flow from v."""
-        return _plus(self.lift_vectors(vectors), self.head_residual)
 
 
 def frame(parameters: Parameters) -> Frame:
@@ -322,9 +319,7 @@ def frame(parameters: Parameters) -> Frame:
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
-        return Frame(
-            parameters=parameters, axes=None, residual=None, head_residual=None
-        )
+        return Frame(parameters=parameters, axes=None, residual=None)
     query = _once(parameters.query)
     axes = _axes(embeddings, jax.lax.stop_gradient(query))
     # The axes follow the rows, which get no part off their span.
@@ -332,12 +327,7 @@ def frame(parameters: Parameters) -> Frame:
     head = parameters.head
     inside = head @ axes if head.ndim == 1 else axes.T @ head
     few = Parameters(rows.at[:, -1].set(0.0), query @ axes, inside)
-    return Frame(
-        parameters=few,
-        axes=axes,
-        residual=query - axes @ few.query,
-        head_residual=head - axes @ inside,
-    )
+    return Frame(parameters=few, axes=axes, residual=query - axes @ few.query)
 
 
 @jax.custom_jvp
@@ -403,13 +393,3 @@ def _of_finite(
     """Apply a function to rows; infinite ones (a path after its end) stay infinite."""
     finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
     return jnp.where(finite, function(jnp.where(finite, vectors, 0.0)), jnp.inf)
-
-
-def _plus(
-    vectors: Float[Array, "*rows dim"], residual: Float[Array, " dim"] | None
-) -> Float[Array, "*rows dim"]:
-    return (
-        vectors
-        if residual is None
-        else vectors + jnp.broadcast_to(residual, vectors.shape)
-    )
