@@ -15,12 +15,6 @@ def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
     """Label each token by the smallest token of its component; absent tokens are alone.
 
     Source: mathematics, section 3a.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [2, 3]], [1, -1], vocabulary=5)
-        >>> components(bags).tolist()
-        [0, 1, 0, 0, 4]
     """
     present = corpus.present
     last = corpus.vocabulary
@@ -45,12 +39,6 @@ def centred_in_components(
     these differences.
 
     Source: mathematics, section 3a.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1]], [1, -1], vocabulary=3)
-        >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
-        [[-1.0], [0.0], [1.0]]
     """
     return subtract_group_means(embeddings, components(corpus))
 

@@ -123,14 +123,7 @@ class Loss:
     outputs: Outputs | None = field(default=None, repr=False)
 
     def ratio_above(self, least: Margin) -> Any:
-        """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain.
-
-        Example:
-            >>> LOGISTIC.ratio_above(np.array(-3.0)).item()
-            1.0
-            >>> NEXT_TOKEN.ratio_above(np.array([0.5, 0.0])).tolist()
-            [2.0, inf]
-        """
+        """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain."""
         module = _arrays(least)
         if np.isfinite(self.largest_ratio):
             return module.full_like(least, self.largest_ratio)
@@ -143,11 +136,6 @@ class Loss:
 
         There −ℓ′ changes by a factor of at most e^{r δ}, where r is the largest ratio
         ℓ″/|ℓ′|. Each bound is at most the global one.
-
-        Example:
-            >>> near = LOGISTIC.bounds_near(np.array([0.0, 20.0]), 0.1)
-            >>> near.first.tolist() < [0.56, 3e-9]
-            True
         """
         module = _arrays(margin)
         ratio, third = self.ratio_above(margin - distance), self.largest_third

@@ -93,13 +93,7 @@ class AbstractPairs(eqx.Module):
         """Index the pairs of the token in one slot of each bag over each entry."""
 
     def least(self, scores: ByToken) -> Float[Scalar, ""]:
-        """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
-
-        Example:
-            >>> pairs = PairMask(jnp.array([[False, True], [False, False]]))
-            >>> pairs.least(jnp.array([3.0, 1.0])).item()
-            2.0
-        """
+        """Compute the smallest lead min a_s − a_r of a pair; zero without pairs."""
         ahead = jnp.where(self.held, self.leads(scores), jnp.inf)
         least = jnp.min(ahead, initial=jnp.inf)
         return jnp.where(self.held.any(), least, 0.0)
@@ -111,12 +105,6 @@ class AbstractPairs(eqx.Module):
         same leads. There is one row per token, which is zero for a token in no pair.
 
         Source: mathematics, section 3b.
-
-        Example:
-            >>> pairs = PairMask(jnp.zeros((3, 3), bool).at[0, 2].set(True))
-            >>> rows = jnp.array([[1.0], [7.0], [3.0]])
-            >>> pairs.centred(rows, pairs.held).tolist()
-            [[-1.0], [0.0], [1.0]]
         """
 
         def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -373,10 +361,6 @@ def laplacian(
     """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
 
     Source: mathematics, section 3c.
-
-    Example:
-        >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
-        [[3.0, -3.0], [-3.0, 3.0]]
     """
     degree = weights.sum(axis=0) + weights.sum(axis=1)
     return jnp.diag(degree) - weights - weights.T
@@ -438,17 +422,6 @@ def pair_strength(
     −ℓ′(y b_{s*}) e^{α_r − α_{s*}}.
 
     Source: mathematics, sections 1b, 1c and 3b.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> chosen = jnp.array([[True, False]])
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
-        >>> pairs = pairs_of(chosen, bags)
-        >>> strength = jax.jit(pair_strength)(attention(start, bags), chosen, pairs)
-        >>> c = strength.times_exp(jnp.array(0.0))
-        >>> round(c[0, 1].item(), 4), c[1, 0].item()
-        (0.5379, 0.0)
     """
     corpus, entries, logits = problem.corpus, problem.values, problem.offsets
     slots = jnp.argmax(selected, axis=1)

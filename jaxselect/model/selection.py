@@ -21,13 +21,7 @@ WIDTH = 0.5
 
 
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
-    """Compute the share C_X[s] / T_X of every token in its sequence, in bag layout.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> frequencies(from_sequences([[1, 1, 0, 1]], [1], vocabulary=2)).tolist()
-        [[0.25, 0.75]]
-    """
+    """Compute the share C_X[s] / T_X of every token in its sequence, in bag layout."""
     return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
 
 
@@ -297,12 +291,6 @@ def mean_coverage(
     """Average `coverage` over the classes that have important tokens.
 
     NaN where no class has one.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0], [1], [0]], [1, -1, 1], vocabulary=2)
-        >>> round(mean_coverage(jnp.array([1.0, 0.5]), bags).item(), 4)
-        0.8333
     """
     label = corpus.labels
     share = jnp.where(label > 0, by_class[0], by_class[1])

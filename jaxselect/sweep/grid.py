@@ -58,12 +58,7 @@ _KNOWN |= EMBEDDINGS
 def arguments_of(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, inspect.Parameter]:
-    """Arguments of a family and of an `Embed` that axes may set, by name.
-
-    Example:
-        >>> list(arguments_of(independent_tokens))[-2:]
-        ['irrelevant_share', 'weakest']
-    """
+    """Arguments of a family and of an `Embed` that axes may set, by name."""
     return _after(embed, 3) | _after(draw, 1)
 
 
@@ -434,12 +429,7 @@ class Grid:
 
 
 def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
-    """Look up the values of the traced axes at flat indices into the grid.
-
-    Example:
-        >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()
-        [6]
-    """
+    """Look up the values of the traced axes at flat indices into the grid."""
     axes = grid.values
     indices = np.unravel_index(lanes, [len(values) for values in axes.values()])
     found = {

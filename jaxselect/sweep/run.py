@@ -215,12 +215,7 @@ def run_lanes(
 
 
 def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Make a table with one row per run: `lane`, then the fields of a record.
-
-    Example:
-        >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
-        [(7, 2.0)]
-    """
+    """Make a table with one row per run: `lane`, then the fields of a record."""
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in found.items()
     ]
