@@ -207,26 +207,6 @@ def run_trial(
     return _with_alignment(found, *model, step_size, embed)
 
 
-def initialise(
-    key: Key[Array, ""],
-    draw_corpus: Callable[[Key[Array, ""]], Any],
-    dim: Float[Scalar, ""] | float,
-    step_size: Float[Scalar, ""] | float,
-    *,
-    embed: Embed = embedding_step,
-) -> tuple[Parameters, Parameters, Corpus]:
-    """Draw the start of a trial: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
-
-    The arguments are those of `run_trial`.
-
-    Raises:
-        BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
-    """
-    corpus_key, model_key = jax.random.split(key)
-    corpus = draw_corpus(corpus_key)
-    return *_model(model_key, corpus, dim, step_size, embed), corpus
-
-
 def _model(
     key: Key[Array, ""],
     corpus: Any,

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.common import console
 from experiments.common.runs import CERTIFIED, with_status
+from experiments.common.start import initialise
 from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.grids import of_family
@@ -25,7 +26,6 @@ from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
 from jaxselect.sweep.launch import run_grid
 from jaxselect.sweep.store import load_all
-from jaxselect.trial import initialise
 from tests.flow import literal_cls
 from tests.variants import weighted
 from tests.variants.temperature import SIZES, warm
