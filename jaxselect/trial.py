@@ -180,7 +180,7 @@ def run_trial(
     if isinstance(drawn, Problem):
         problem = drawn
     else:
-        model = *_model(model_key, drawn, dim, step_size, embed), drawn
+        model = *draw_model(model_key, drawn, dim, step_size, embed), drawn
         problem = attention(*model[1:])
     path = None
     if settings.path_points:
@@ -207,7 +207,7 @@ def run_trial(
     return _with_alignment(found, *model, step_size, embed)
 
 
-def _model(
+def draw_model(
     key: Key[Array, ""],
     corpus: Any,
     dim: Float[Scalar, ""] | float,

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key, Scalar
 from jaxselect.data.corpus import Corpus
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.step import Embed, embedding_step
-from jaxselect.trial import _model
+from jaxselect.trial import draw_model
 
 
 def initialise(
@@ -20,13 +20,11 @@ def initialise(
     *,
     embed: Embed = embedding_step,
 ) -> tuple[Parameters, Parameters, Corpus]:
-    """Draw the start of a trial: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
-
-    The arguments are those of `run_trial`.
+    """Draw (E⁰, p_0, v), (E¹, p_0, v) and a corpus from the arguments of `run_trial`.
 
     Raises:
         BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
     """
     corpus_key, model_key = jax.random.split(key)
     corpus = draw_corpus(corpus_key)
-    return *_model(model_key, corpus, dim, step_size, embed), corpus
+    return *draw_model(model_key, corpus, dim, step_size, embed), corpus

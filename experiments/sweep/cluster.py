@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 from jaxselect.checks import BadInput
-from jaxselect.sweep.launch import Done, Job, _run
+from jaxselect.sweep.launch import Done, Job, run_elsewhere
 
 
 def over_ray(
@@ -18,15 +18,7 @@ def over_ray(
     alone. A cluster of several machines listens on all addresses, and who reaches a
     port of it can run any program there: its operator closes those ports to all but its
     machines, and sets `RAY_AUTH_MODE=token` where Ray has it (2.52).
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the tasks that have started.
-        kind: kind of the devices a task asks for.
-
-    Yields:
-        One entry per finished chunk.
+    After `stop` is set, only tasks that have started are run.
 
     Raises:
         BadInput: Ray is not installed.
@@ -45,7 +37,9 @@ def over_ray(
     if not ray.is_initialized():
         whose = {"address": "local", "include_dashboard": False} if alone else {}
         ray.init(log_to_driver=False, **whose)
-    run = ray.remote(max_retries=-1, num_cpus=1, num_gpus=int(kind == "gpu"))(_run)
+    run = ray.remote(max_retries=-1, num_cpus=1, num_gpus=int(kind == "gpu"))(
+        run_elsewhere
+    )
     waiting = [run.remote(job, index) for index in pending]
     while waiting:
         ready, waiting = ray.wait(waiting, timeout=0.5)

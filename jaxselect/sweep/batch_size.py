@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ..compilation import compile_options, fast_compile_options
-from .grid import FAMILIES, Grid, Shape
+from .grid import Grid, Shape
 from .run import lane_kinds, program
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
@@ -123,19 +123,7 @@ def bytes_needed(memory_of: Any) -> int:
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
 
 
-def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
-    """Return the numbers of sequences, slots and tokens of one run of a shape."""
-    if any(grid.draw is known for known, _ in FAMILIES.values()):
-        # These are known without a draw, which refuses whatever is no int32.
-        of = dict(shape)
-        tokens = of.get("classes", 2) * of["relevant"] + of["irrelevant"]
-        return of["sequences"], of["length"], tokens
-    bags = grid.bags(shape)
-    sequences, length = bags.tokens.shape
-    return sequences, length, bags.vocabulary
-
-
 def _size(grid: Grid, shape: Shape) -> int:
     """Count the numbers in the bags and embeddings of one run, to compare shapes."""
-    sequences, length, tokens = sizes(grid, shape)
-    return sequences * length + tokens**2
+    bags = grid.bags(shape)
+    return bags.tokens.size + bags.vocabulary**2

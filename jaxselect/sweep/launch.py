@@ -233,7 +233,8 @@ def on_devices(
         yield from _fed(pool, run, pending, stop, len(devices))
 
 
-def _run(job: Job, index: int) -> Done:
+def run_elsewhere(job: Job, index: int) -> Done:
+    """Run one chunk in a process that was started for it, if it has the same code."""
     _require_same_code(job)
     return job.run(index)
 
@@ -257,7 +258,7 @@ def _processes(
     for _ in range(3):
         parent, lifeline = context.Pipe(duplex=False)
         pool = ProcessPoolExecutor(workers, context, _start, (parent, cache))
-        run = partial(_run, job)
+        run = partial(run_elsewhere, job)
         try:
             for done in _fed(pool, run, list(left), stop, workers, shapes):
                 left.remove(done["index"])
