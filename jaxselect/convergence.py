@@ -219,9 +219,7 @@ def resolve_limit(
 
 
 def _faded(
-    embeddings: Float[Array, "vocabulary dim"],
-    path: Flow,
-    margin: MaxMargin,
+    embeddings: Float[Array, "vocabulary dim"], path: Flow, margin: MaxMargin
 ) -> Int[Scalar, ""]:
     """Find the point of a path from which no inactive pair acts any more.
 

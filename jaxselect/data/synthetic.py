@@ -33,12 +33,7 @@ class _Sizes(NamedTuple):
 
 
 def assumption_one(
-    key: Key[Array, ""],
-    *,
-    sequences: int,
-    length: int,
-    relevant: int,
-    irrelevant: int,
+    key: Key[Array, ""], *, sequences: int, length: int, relevant: int, irrelevant: int
 ) -> Corpus:
     """Draw a corpus that satisfies Assumption 1: one important token per sequence.
 

@@ -65,10 +65,7 @@ def in_both_modes(
 
     @eqx.filter_custom_jvp
     def run(
-        inputs: PyTree,
-        settings: Any,
-        known: PyTree = None,
-        doubt: Doubt | None = None,
+        inputs: PyTree, settings: Any, known: PyTree = None, doubt: Doubt | None = None
     ) -> PyTree:
         if known is not None:
             return known

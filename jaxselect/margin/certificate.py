@@ -252,9 +252,7 @@ def _predict_end(
 
 
 def selection(
-    problem: Problem,
-    query: Float[Array, " dim"],
-    log_time: Float[Scalar, ""] | float,
+    problem: Problem, query: Float[Array, " dim"], log_time: Float[Scalar, ""] | float
 ) -> Bool[Array, "sequences width"]:
     """Find the selected entries at p, by scores that include offsets but for counts.
 

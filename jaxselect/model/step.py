@@ -157,8 +157,7 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
 
 
 def _along_heads(
-    values: Float[Array, " vocabulary *classes"],
-    head: Float[Array, " dim *classes"],
+    values: Float[Array, " vocabulary *classes"], head: Float[Array, " dim *classes"]
 ) -> Float[Array, "vocabulary dim"]:
     """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ."""
     return jnp.outer(values, head) if head.ndim == 1 else values @ head.T

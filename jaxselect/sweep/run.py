@@ -113,11 +113,7 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def program(
-    grid: Grid,
-    shape: Shape,
-    vmapped: bool,
-) -> jax.stages.Wrapped:
+def program(grid: Grid, shape: Shape, vmapped: bool) -> jax.stages.Wrapped:
     """Return the jitted trials of one shape: of one run a call, or of many in step.
 
     A flow has stages (`trial.flow_to_end`), and runs in lockstep wait for each other.
