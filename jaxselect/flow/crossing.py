@@ -222,8 +222,8 @@ def crossings_and_query(
         number, *root = lane
         return _crossing(problem, numbered(number), *root)
 
-    found = jax.lax.map(crossing, (numbers, roots, crossed, there[:-1]))
-    crossings = replace(found, log_time=jnp.where(crossed, found.log_time, without))
+    lanes = numbers, roots, crossed, without, there[:-1]
+    crossings = jax.lax.map(crossing, lanes)
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
@@ -305,6 +305,7 @@ def _crossing(
     event: EventFunction,
     root: _Root,
     crossed: Bool[Scalar, ""],
+    without: Float[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Crossing:
     """Take the last step to a root, which carries the derivative."""
@@ -315,7 +316,7 @@ def _crossing(
     close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * root.log_time
     return Crossing(
         query=jnp.where(crossed, query + step * root.velocity, problem.start),
-        log_time=root.log_time + step,
+        log_time=jnp.where(crossed, root.log_time + step, without),
         sudden=crossed & ~close,
     )
 
