@@ -258,20 +258,6 @@ def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
     return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
 
 
-# The rates that are real numbers; the rest of `Rates` says where they hold.
-REAL_RATES = (
-    "lemma_error",
-    "margin",
-    "error_constant",
-    "norm_to_error",
-    "log_time_to_error",
-    "early_log_time",
-    "selection_log_time",
-    "final_loss",
-    "loss_constant",
-)
-
-
 class Rates(eqx.Module):
     """How fast one problem converges.
 

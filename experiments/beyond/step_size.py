@@ -26,6 +26,7 @@ from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import in_words, num, percent
 from experiments.common.progress import progress_bar
+from experiments.common.rates import REAL_RATES
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -39,7 +40,6 @@ from experiments.common.study import (
 )
 from experiments.common.style import subplots
 from jaxselect.convergence import (
-    REAL_RATES,
     RateSettings,
     rates,
     resolve_limit,
