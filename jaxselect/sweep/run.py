@@ -164,7 +164,7 @@ def run_chunk(
         columns += [*point, np.full(len(lanes), stages)]
         typed = zip(columns, kinds, strict=True)
         columns = [np.asarray(column, kind.dtype) for column, kind in typed]
-        return run_lanes(run, columns, in_step, device)
+        return _called(run, columns, in_step, device)
 
     every, start = np.arange(len(chunk.lanes)), kinds[-1 - len(ONWARD) : -1]
     point = [np.zeros((len(every), *kind.shape)) for kind in start]
@@ -176,24 +176,19 @@ def run_chunk(
         for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
             found[name] = np.array(found[name])
             found[name][left] = later[name]
-    return table(chunk.lanes, found)
+    return _table(chunk.lanes, found)
 
 
-def run_lanes(
+def _called(
     run: Callable[..., Any],
     columns: Sequence[np.ndarray],
     in_step: int | None,
     device: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Call a program, once for many runs or run by run, and return its fields by run.
+    """Call a program on a row of columns per run, and return its fields by run.
 
-    `columns` are its arguments, a row per run. In step, fewer runs than a call has are
-    filled up, and cut again, so that no second program is compiled.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> run_lanes(lambda x: SimpleNamespace(twice=2 * x), [np.arange(3.0)], 4)
-        {'twice': array([0., 2., 4.])}
+    In step, fewer runs than a call has are filled up, and cut again, so that no second
+    program is compiled.
     """
 
     def call(arguments: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -210,7 +205,7 @@ def run_lanes(
     return {name: column[:number] for name, column in found.items()}
 
 
-def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+def _table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
     """Make a table with one row per run: `lane`, then the fields of a record."""
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in found.items()
