@@ -273,7 +273,6 @@ CALLS = {
         {
             "until_log_time": [*NUMBER, None],
             "points": WHOLE,
-            "move": [*NUMBER, None],
             "flow": SETTINGS,
         },
     ),
