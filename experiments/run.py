@@ -20,6 +20,7 @@ from experiments.common import memory
 from experiments.common.console import Difference, command, say
 from experiments.common.devices import configure
 from experiments.common.runs import GROWING
+from experiments.common.start import initialise
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from experiments.common.tolerances import ToleranceCheck, tolerance_check
 from jaxselect.checks import BadInput
@@ -29,7 +30,7 @@ from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.problem import attention
 from jaxselect.stages import STAGES, Next
-from jaxselect.trial import Trial, initialise, run_trial
+from jaxselect.trial import Trial, run_trial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,19 +83,9 @@ def reals(
 ) -> jax.Array:
     """Turn what a caller gave into an array of finite real numbers.
 
-    Args:
-        name: the argument's.
-        value: an array, or lists of numbers; traced numbers are not read.
-        axes: names of its axes, one string for each number of them that it may have.
-        beside: an array that has the same precision.
-
-    Returns:
-        The numbers; without a precision of their own they get that of `beside`, or
-        JAX's.
-
-    Raises:
-        BadInput: another kind or number of axes, an empty axis, another precision, or a
-            number that is not finite.
+    `axes` names its axes, one string for each number of them that it may have. Numbers
+    without a precision of their own get that of `beside`, or JAX's; values of traced
+    ones are not read.
 
     Example:
         >>> reals("start", [1j], "dim")
@@ -130,11 +120,6 @@ def precise(name: str, given: jax.Array | np.ndarray) -> Any:
     """Return the type in which JAX computes with single or double precision.
 
     Where double becomes single, warn; refuse others.
-
-    Example:
-        >>> precise("features", np.ones(2, np.float16))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: features of type float16: wanted float32 or float64
     """
     if given.dtype not in (np.float32, np.float64):
         raise BadInput(f"{name} of type {given.dtype}: wanted float32 or float64")
@@ -150,13 +135,7 @@ def precise(name: str, given: jax.Array | np.ndarray) -> Any:
 
 
 def finite(name: str, found: jax.Array | np.ndarray) -> None:
-    """Refuse concrete numbers that are not finite.
-
-    Example:
-        >>> finite("query", np.array([0.0, np.inf]))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: query [1] is inf, not finite: wanted numbers
-    """
+    """Refuse concrete numbers that are not finite."""
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(found).all():
         place = np.argwhere(~np.isfinite(found))[0]
         number = np.asarray(found)[tuple(place)]
@@ -215,13 +194,7 @@ def folder(value: object) -> None:
 
 
 def key(value: object) -> None:
-    """Refuse anything but a `jax.random.key`.
-
-    Example:
-        >>> key(0)
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: key of type int: wanted jax.random.key(seed)
-    """
+    """Refuse anything but a `jax.random.key`."""
     if not is_array(value, jax.dtypes.prng_key, 0):
         raise BadInput(f"key {shown(value)}: wanted jax.random.key(seed)")
 
@@ -254,26 +227,14 @@ def _short(value: object) -> str:
 
 
 def between(name: str, value: object, low: float, high: float) -> None:
-    """Refuse anything but a number in (low, high); traced numbers pass.
-
-    Example:
-        >>> between("error", 2.0, 0.0, 1.5)
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: error 2.0: wanted a number between 0 and 1.5
-    """
+    """Refuse anything but a number in (low, high); traced numbers pass."""
     number = real(name, value)
     if number is not None and not low < number < high:
         raise BadInput(f"{name} {value}: wanted a number between {low:g} and {high:g}")
 
 
 def positive(name: str, value: object) -> None:
-    """Refuse anything but a number above 0, or ∞; traced numbers pass.
-
-    Example:
-        >>> positive("until_norm", -1)
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: until_norm -1: wanted a number above 0
-    """
+    """Refuse anything but a number above 0, or ∞; traced numbers pass."""
     number = real(name, value)
     if number is not None and not number > 0:
         raise BadInput(f"{name} {value}: wanted a number above 0")
@@ -294,13 +255,7 @@ def at_least(name: str, value: object, least: object, meaning: str = "") -> None
 
 
 def names_of(name: str, given: Any, number: int) -> None:
-    """Refuse fewer names than there are tokens; a text is one name.
-
-    Example:
-        >>> names_of("words", ["a"], 2)
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: words ['a']: wanted one for each of 2 tokens
-    """
+    """Refuse fewer names than there are tokens; a text is one name."""
     known = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
     if not known or len(given) < number:
         raise BadInput(
@@ -309,13 +264,7 @@ def names_of(name: str, given: Any, number: int) -> None:
 
 
 def increasing(name: str, values: object) -> None:
-    """Refuse anything but an array of increasing times; traced arrays pass.
-
-    Example:
-        >>> increasing("path_log_times", np.array([2.0, 1.0]))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: path_log_times [2.0, 1.0]: wanted increasing numbers
-    """
+    """Refuse anything but an array of increasing times; traced arrays pass."""
     if not is_array(values, jnp.floating, 1) and not is_array(values, jnp.integer, 1):
         raise BadInput(f"{name} {shown(values)}: wanted an array of increasing numbers")
     if isinstance(values, jax.core.Tracer):

@@ -2,7 +2,7 @@
 
 Late in the flow p = p_mm τ + ρ with τ = log t, so every late rate is a closed form in
 (p_mm, ρ), whose derivatives are implicit. Early rates are times at which the flow
-passes an event (`crossing.last_crossings`). The selection is piecewise constant in
+passes an event (`crossing.crossings_and_query`). The selection is piecewise constant in
 every argument: where it, or the set of active pairs, changes, a rate has a kink. Its
 derivative there is that of one side, and a flag says so. Derivatives in d are those of
 `parameters.gaussian_reduced`.
@@ -26,7 +26,6 @@ from .flow.cls import Flow, FlowStatus, direction_error, flow_up_to
 from .flow.control import FlowSettings
 from .flow.crossing import (
     Crossing,
-    CrossingStatus,
     EventFunction,
     crossings_and_query,
     search_path,
@@ -56,6 +55,11 @@ from .problem import Problem, attention, check
 
 # Force of a pair, in units of its c_k, below which it moves nothing any more.
 _FADED = 1e-13
+# Direction error that the early rate is for.
+EARLY_ERROR = 0.1
+# Relative change of E by which a kink is detected: a thousand times the tolerance for
+# active pairs.
+_MOVE = 1e-6
 
 # (problem, final selection, its max-margin solution) → events to search for.
 Events = Callable[
@@ -75,8 +79,6 @@ class RateSettings:
             19 % at 10⁴; a step takes p further the later it is, so 10⁶ costs a third
             more steps.
         points: number of points of the path in which events are searched.
-        move: relative change of E by which a kink is detected. The default is a
-            thousand times the tolerance for active pairs.
         through_path: whether derivatives go through the path, which takes a second
             integration. If not, they are those of the limit's equations, and the
             program is half as large. What the path decides is then NaN: times of events
@@ -87,7 +89,6 @@ class RateSettings:
     flow: FlowSettings = field(default_factory=FlowSettings)
     until_log_time: float = 1e6
     points: int = 1024
-    move: float = 1e-6
     through_path: bool = True
 
     def __post_init__(self) -> None:
@@ -95,7 +96,6 @@ class RateSettings:
         of_kind("flow", self.flow, FlowSettings)
         between("until_log_time", self.until_log_time, 0.0, jnp.inf)
         whole("points", self.points, least=2)
-        between("move", self.move, 0.0, 1.0)
 
 
 class ResolvedLimit(eqx.Module):
@@ -166,7 +166,7 @@ def resolve_limit(
 
     # Beside the problem itself two neighbours, which share its active pairs or show
     # a kink.
-    size = settings.move * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
+    size = _MOVE * jnp.linalg.norm(fixed) / jnp.sqrt(fixed.size)
     towards = size * jax.random.normal(jax.random.key(0), fixed.shape, fixed.dtype)
     around = jnp.stack([fixed, fixed - towards, fixed + towards])
     solutions = jax.lax.map(lambda rows: max_margin(rows, pairs), around)
@@ -219,9 +219,7 @@ def resolve_limit(
 
 
 def _faded(
-    embeddings: Float[Array, "vocabulary dim"],
-    path: Flow,
-    margin: MaxMargin,
+    embeddings: Float[Array, "vocabulary dim"], path: Flow, margin: MaxMargin
 ) -> Int[Scalar, ""]:
     """Find the point of a path from which no inactive pair acts any more.
 
@@ -260,20 +258,6 @@ def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
     return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
 
 
-# The rates that are real numbers; the rest of `Rates` says where they hold.
-REAL_RATES = (
-    "lemma_error",
-    "margin",
-    "error_constant",
-    "norm_to_error",
-    "log_time_to_error",
-    "early_log_time",
-    "selection_log_time",
-    "final_loss",
-    "loss_constant",
-)
-
-
 class Rates(eqx.Module):
     """How fast one problem converges.
 
@@ -291,8 +275,7 @@ class Rates(eqx.Module):
         error_constant: lim ‖p‖ · direction error.
         norm_to_error: ‖p‖ at which the late flow has the direction error asked for.
         log_time_to_error: log t at which it has this error.
-        early_log_time: log(1+t) from which the direction error stays below the early
-            error asked for.
+        early_log_time: log(1+t) from which the direction error stays below 0.1.
         selection_log_time: log(1+t) from which the final selection leads in every
             sequence.
         final_loss: L at infinite time.
@@ -333,7 +316,6 @@ def rates(
     step_size: Float[Scalar, ""] | float,
     *,
     error: Float[Scalar, ""] | float = 1e-4,
-    early_error: Float[Scalar, ""] | float = 0.1,
     embed: Embed = embedding_step,
     settings: RateSettings = RateSettings(),
 ) -> Rates:
@@ -350,7 +332,6 @@ def rates(
         step_size: η₀.
         error: direction error that `norm_to_error` and `log_time_to_error` are for, in
             (0, √2).
-        early_error: direction error that `early_log_time` is for, likewise.
         embed: function (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v), differentiated through.
         settings: static settings.
 
@@ -379,10 +360,9 @@ def rates(
     of_kind("settings", settings, RateSettings)
     between("step_size", step_size, -jnp.inf, jnp.inf)
     at_least("step_size", step_size, 0.0)
-    for name, value in (("error", error), ("early_error", early_error)):
-        between(name, value, 0.0, 2**0.5)
-    numbers = step_size, error, early_error
-    return _rates(before, corpus, *numbers, embed=embed, settings=settings)
+    between("error", error, 0.0, 2**0.5)
+    errors = error, EARLY_ERROR
+    return _rates(before, corpus, step_size, errors, embed=embed, settings=settings)
 
 
 @partial(compiled_alone, static=("embed", "settings"))
@@ -391,12 +371,12 @@ def _rates(
     before: Parameters,
     corpus: Corpus,
     step_size: Float[Scalar, ""] | float,
-    error: Float[Scalar, ""] | float,
-    early_error: Float[Scalar, ""] | float,
+    errors: tuple[Float[Scalar, ""] | float, Float[Scalar, ""] | float],
     *,
     embed: Embed,
     settings: RateSettings,
 ) -> Rates:
+    error, early_error = errors
     stepped = embed(before, corpus, step_size)
     problem = attention(stepped, corpus)
 
@@ -404,7 +384,7 @@ def _rates(
         problem: Problem, selected: Bool[Array, "sequences width"], margin: MaxMargin
     ) -> tuple[EventFunction, EventFunction]:
         return (
-            _direction_event(margin.direction, early_error),
+            lambda query: early_error - direction_error(query, margin.direction),
             selection_event(problem, selected),
         )
 
@@ -413,8 +393,10 @@ def _rates(
     early_log_time = selection_log_time = nan_where(jnp.array(True), margin.norm)
     if settings.through_path:
         _, selected_at = resolved.crossings
-        early_log_time, selection_log_time = map(_known_or_nan, resolved.crossings)
-        kink |= _selection_has_kink(problem, resolved, selected_at, move=settings.move)
+        early_log_time, selection_log_time = (
+            nan_where(each.sudden, each.log_time) for each in resolved.crossings
+        )
+        kink |= _selection_has_kink(problem, resolved, selected_at)
     known = _one_or_nan(late.status)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:
@@ -437,39 +419,20 @@ def _rates(
     )
 
 
-def _direction_event(
-    direction: Float[Array, " dim"], error: Float[Scalar, ""] | float
-) -> EventFunction:
-    """Event that p comes within a given error of a direction."""
-    return lambda query: error - direction_error(query, direction)
-
-
 def selection_event(
     problem: Problem, selected: Bool[Array, "sequences width"]
 ) -> EventFunction:
-    """Event that every finally selected token leads in its sequence.
-
-    Args:
-        problem: that of the flow.
-        selected: those tokens, in bag layout.
-
-    Returns:
-        h(p) for `crossing.last_crossings`.
-    """
+    """Event that every finally selected token leads in its sequence."""
     pairs = pairs_of(selected, problem.corpus)
     return lambda query: pairs.least(problem.scores(query))
 
 
 def _selection_has_kink(
-    problem: Problem,
-    resolved: ResolvedLimit,
-    crossing: Crossing,
-    *,
-    move: float = 1e-6,
+    problem: Problem, resolved: ResolvedLimit, crossing: Crossing
 ) -> Bool[Scalar, ""]:
     """Whether two pairs are decided last at the same time, which is a kink.
 
-    A lead counts as none below `move` of the scores passed on the way.
+    A lead counts as none below 1e-6 of the scores passed on the way.
     """
     pairs = resolved.margin.pairs
     scores, start = (
@@ -480,8 +443,8 @@ def _selection_has_kink(
     # The smallest lead is zero here; a second one must not be.
     least = -jax.lax.top_k(-leads, 2)[0]
     size = jnp.maximum(jnp.max(jnp.abs(scores)), jnp.max(jnp.abs(start)))
-    close = least[1] - least[0] <= move * size
-    return (crossing.status == CrossingStatus.CROSSED) & close
+    close = least[1] - least[0] <= _MOVE * size
+    return crossing.resolved & close
 
 
 def final_loss(
@@ -498,9 +461,3 @@ def final_loss(
     output = selected_output(problem.values, problem.offsets, selected)
     margin = functional_margin(corpus.labels, output, corpus.loss).value
     return corpus.mean(corpus.loss.value(margin))
-
-
-def _known_or_nan(crossing: Crossing) -> Float[Scalar, ""]:
-    """Log-time of a crossing; NaN, with its derivative, if unresolved."""
-    sudden = crossing.status == CrossingStatus.TIME_UNRESOLVED
-    return nan_where(sudden, crossing.log_time)

@@ -10,16 +10,7 @@ from .checks import BadInput
 
 
 def regular(path: Path) -> Path:
-    """Return a file's path; refuse a pipe, a device or a socket.
-
-    Args:
-        path: of a file, there or not.
-
-    Returns:
-        The same path.
-
-    Raises:
-        BadInput: a pipe, a device or a socket: reading could block.
+    """Return a file's path; refuse a pipe, a device or a socket, which could block.
 
     Example:
         >>> regular(Path("/dev/null"))
@@ -36,13 +27,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """Write a file under a hidden name, flush it to disk, then rename it.
 
     A reader, or a second writer, sees the old file or the new one, never half of one;
-    where anything fails, the old one stays and nothing is left beside it.
-
-    Args:
-        path: the file; its folder is made.
-
-    Yields:
-        Where to write: a hidden name in the same folder, with the same suffix.
+    where anything fails, the old one stays and nothing is left beside it. The name to
+    write to is in the same folder, which is made, and has the same suffix.
 
     Raises:
         OSError: what the operating system says of the disk, with the file's name.
@@ -76,22 +62,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Lock a results folder against a second sweep; the lock ends with the process.
+    """Lock a results folder, which is made, against a second sweep.
 
-    Args:
-        folder: where the results go; made if it is not there.
-
-    Yields:
-        Nothing.
+    The lock ends with the process.
 
     Raises:
         BadInput: another sweep is writing there.
         OSError: the folder cannot be made or written.
-
-    Example:
-        >>> import tempfile
-        >>> with writing(Path(tempfile.mkdtemp())):
-        ...     pass
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:

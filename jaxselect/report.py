@@ -5,7 +5,6 @@ the id of its token. Sentences of statuses speak of p, tokens and sequences; `in
 makes them speak of what this problem trains and selects.
 """
 
-import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from .margin.certificate import (
     Certificate,
     Reason,
     TrialStatus,
-    late_flow_residual,
     resolves,
 )
 from .margin.limit import LimitStatus
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
     import xarray
 
 Names: TypeAlias = Sequence[Any] | np.ndarray
-
-# Part of the tolerance that a norm to go on to aims at: a rate read from two points of
-# a flow is not exact.
-_AIM = 0.1
 
 
 def in_words(problem: Problem, sentence: str) -> str:
@@ -98,10 +92,8 @@ def has_best(
 def named(problem: Problem, names: Names | None = None) -> np.ndarray:
     """Name every entry: its position, its token's id, or one of the names given.
 
-    Args:
-        problem: of bags.
-        names: one for each token id; one for each position; or, by bag, for each of its
-            positions.
+    Names are one for each token id; one for each position; or, by bag, for each of its
+    positions.
 
     Raises:
         BadInput: fewer names than that.
@@ -194,13 +186,8 @@ def summary(
 ) -> str:
     """Say how a flow ends, why that is not certified, and what to do.
 
-    Args:
-        problem: that was solved.
-        found: its certificate.
-        flow: of the last stage.
-        query: p at its end.
-        rows: of the problem of the last stage.
-        how: sentences on how it is certified.
+    `flow` and `rows` are those of the last stage, `query` is p at its end, and `how`
+    are sentences on how it is certified.
     """
     status, end = TrialStatus(int(found.status)), found.ending
     sentence = status.sentence
@@ -298,51 +285,22 @@ def advice(
         )
     if status == TrialStatus.FAILED:
         return ""
-    norm = jnp.linalg.norm(flow.query)
     if status == TrialStatus.NORM_NOT_REACHED:
-        return f"What to do: solve(problem, until_norm={_short(0.9 * norm, 'down')})."
+        norm = jnp.linalg.norm(flow.query)
+        return f"What to do: ask for a norm below {norm:.2g}, solve(…, until_norm=…)."
     if not resolves(10 * jnp.max(jnp.abs(rows @ flow.query))):
         return (
             f"What to do: no larger norm helps, as scores there are rounded by more "
             f"than the tolerance, {TOLERANCE:g}. Entries of equal value may never "
             "part: change one of them."
         )
-    known = enough(rows, found, flow)
-    further = known if known > norm else 10 * norm
-    estimated = "" if known > norm else ", or a larger norm"
     go_on = (
-        "What to do: go on, solve(problem, start=solved.trained, "
-        f"until_norm={_short(further, 'up')}){estimated}"
+        "What to do: go on until the end is certified, "
+        "solve(problem, start=solved.trained)"
     )
     if reason == Reason.HISTORY and not jnp.isfinite(found.ending.late.history_change):
         go_on += "; or give certify_at `earlier=`"
     return f"{go_on}."
-
-
-def enough(
-    rows: Float[Array, "vocabulary dim"], found: Certificate, flow: Flow
-) -> float:
-    """Estimate the norm at which a flow will be on its line; NaN if it is not known.
-
-    Numbers of the certificate decay like powers of t. The power is read from the
-    distances to the line at the end and at the earlier point that a flow keeps.
-    """
-    end, late = found.ending, found.ending.late
-    here, before = flow.log_time, flow.earlier_log_time
-    residual = late_flow_residual(rows, end.margin, late, flow.earlier_query, before)
-    size = jnp.maximum(found.late_flow_residual, found.perturbation_bound)
-    rate = jnp.log(residual / found.late_flow_residual) / (here - before)
-    more = jnp.log(size / (_AIM * TOLERANCE)) / rate
-    known = (rate > 0) & jnp.isfinite(more) & (more > 0) & (late.status == 0)
-    norm = jnp.linalg.norm(late.query_at(here + more))
-    return float(jnp.where(known, norm, jnp.nan))
-
-
-def _short(number: Any, towards: str) -> str:
-    """Round to two digits, up or down."""
-    unit = 10.0 ** (math.floor(math.log10(float(number))) - 1)
-    near = math.ceil if towards == "up" else math.floor
-    return f"{near(float(number) / unit) * unit:g}"
 
 
 def dataset(
@@ -354,12 +312,7 @@ def dataset(
 ) -> "xarray.Dataset":
     """Gather what was found in arrays with named axes, descriptions and units.
 
-    Args:
-        problem: that was solved.
-        found: its certificate.
-        flow: of the last stage.
-        query: p at its end.
-        trained: `end` and `direction`, and the fields of a path.
+    `trained` has `end` and `direction`, and the fields of a path.
     """
     import xarray
 

@@ -20,7 +20,6 @@ from .compilation import full_precision
 from .data.corpus import Corpus
 from .flow.cls import direction_error
 from .flow.control import FlowSettings
-from .margin.certificate import TOLERANCE
 from .model.attention import attend_bags
 from .model.parameters import Parameters, gaussian_reduced
 from .model.selection import important_tokens, mean_coverage, selected_output
@@ -36,19 +35,15 @@ class TrialSettings:
     Attributes:
         flow: tolerances and bounds of the integration.
         path_points: points saved along the flow, geometric in log(1+t).
-        late_flow_tolerance: tolerance of the certificate, in attention scores
-            (`certify`).
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     path_points: int = 0
-    late_flow_tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         """Refuse what no trial can use."""
         checks.of_kind("flow", self.flow, FlowSettings)
         checks.whole("path_points", self.path_points, least=0)
-        checks.positive("late_flow_tolerance", self.late_flow_tolerance)
 
 
 class Trial(Point):
@@ -185,7 +180,7 @@ def run_trial(
     if isinstance(drawn, Problem):
         problem = drawn
     else:
-        model = *_model(model_key, drawn, dim, step_size, embed), drawn
+        model = *draw_model(model_key, drawn, dim, step_size, embed), drawn
         problem = attention(*model[1:])
     path = None
     if settings.path_points:
@@ -206,34 +201,13 @@ def run_trial(
         stages=stages,
         settings=settings.flow,
     )
-    tolerance = settings.late_flow_tolerance
-    found = _evaluate(problem, stage, tolerance)
+    found = _evaluate(problem, stage)
     if model is None:
         return found
     return _with_alignment(found, *model, step_size, embed)
 
 
-def initialise(
-    key: Key[Array, ""],
-    draw_corpus: Callable[[Key[Array, ""]], Any],
-    dim: Float[Scalar, ""] | float,
-    step_size: Float[Scalar, ""] | float,
-    *,
-    embed: Embed = embedding_step,
-) -> tuple[Parameters, Parameters, Corpus]:
-    """Draw the start of a trial: (E⁰, p_0, v), (E¹, p_0, v) and a corpus.
-
-    The arguments are those of `run_trial`.
-
-    Raises:
-        BadInput: `draw_corpus` returns no corpus, or `embed` no parameters that fit it.
-    """
-    corpus_key, model_key = jax.random.split(key)
-    corpus = draw_corpus(corpus_key)
-    return *_model(model_key, corpus, dim, step_size, embed), corpus
-
-
-def _model(
+def draw_model(
     key: Key[Array, ""],
     corpus: Any,
     dim: Float[Scalar, ""] | float,
@@ -272,10 +246,10 @@ def _with_alignment(
     return dataclasses.replace(found, alignment_error=error)
 
 
-def _evaluate(problem: Problem, stage: Stage, tolerance: float = TOLERANCE) -> Trial:
+def _evaluate(problem: Problem, stage: Stage) -> Trial:
     """Evaluate a trial at the end of the last stage of its flow."""
     corpus, flow, query = problem.corpus, stage.flow, stage.point.query
-    found = certify_stage(problem, stage, tolerance=tolerance)
+    found = certify_stage(problem, stage)
     margin, late = found.ending.margin, found.ending.late
     dtype, unknown = query.dtype, jnp.full((), jnp.nan, query.dtype)
     # Without p_mm there is no direction to compare with; of an E whose squared norm

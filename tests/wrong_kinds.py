@@ -199,7 +199,6 @@ CALLS = {
             "corpus": RECORD,
             "step_size": [*NUMBER, None],
             "error": [*NUMBER, None, 0.0],
-            "early_error": [*NUMBER, None, 0.0],
             "embed": [None, 3, "x"],
             "settings": SETTINGS,
         },
@@ -274,7 +273,6 @@ CALLS = {
         {
             "until_log_time": [*NUMBER, None],
             "points": WHOLE,
-            "move": [*NUMBER, None],
             "flow": SETTINGS,
         },
     ),
@@ -283,7 +281,6 @@ CALLS = {
         {
             "flow": SETTINGS,
             "path_points": WHOLE,
-            "late_flow_tolerance": [*NUMBER, None],
         },
     ),
     jaxselect.load: (

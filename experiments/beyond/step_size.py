@@ -26,6 +26,7 @@ from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.numbers import in_words, num, percent
 from experiments.common.progress import progress_bar
+from experiments.common.rates import REAL_RATES
 from experiments.common.results import Finished
 from experiments.common.study import (
     Count,
@@ -39,13 +40,12 @@ from experiments.common.study import (
 )
 from experiments.common.style import subplots
 from jaxselect.convergence import (
-    REAL_RATES,
     RateSettings,
     rates,
     resolve_limit,
     selection_event,
 )
-from jaxselect.flow.crossing import CrossingStatus, last_crossings
+from jaxselect.flow.crossing import crossings_and_query
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
@@ -155,23 +155,23 @@ def mean_selection_time(
     A mean over the others would be of the soonest alone, for what is late is sudden.
     """
     draws = jax.vmap(partial(selection_time, problem), (0, None, None))
-    times, status = draws(seeds, dim, log_step)
-    sudden = status == CrossingStatus.TIME_UNRESOLVED
-    unknown = jnp.any(sudden | (status == CrossingStatus.FAILED))
-    return jnp.where(unknown, jnp.nan, times.mean())
+    times, sudden = draws(seeds, dim, log_step)
+    return jnp.where(jnp.any(sudden), jnp.nan, times.mean())
 
 
 def selection_time(
     problem: Problem, seed: jax.Array, dim: jax.Array, log_step: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-time to selection, its `CrossingStatus`; not selected counts as the end."""
+    """Log-time to selection, and whether it is sudden; none counts as the end."""
     before, corpus = problem.draw(seed, dim)
     after = embedding_step(before, corpus, jnp.exp(log_step))
     flowing = attention(after, corpus)
     resolved = resolve_limit(flowing, settings=RATES)
     marks = [selection_event(flowing, resolved.selected)]
-    (selection,) = last_crossings(flowing, resolved.path, marks, settings=RATES.flow)
-    return jnp.minimum(selection.log_time, RATES.until_log_time), selection.status
+    (selection,), _ = crossings_and_query(
+        flowing, resolved.path, marks, settings=RATES.flow
+    )
+    return jnp.minimum(selection.log_time, RATES.until_log_time), selection.sudden
 
 
 def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.ndarray]:

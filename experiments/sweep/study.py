@@ -20,13 +20,14 @@ from experiments.common.devices import configure, probe
 from experiments.common.progress import progress_bar
 from experiments.common.results import prepare as writable
 from experiments.common.study import check_numbers
+from experiments.sweep.cluster import over_ray
 from experiments.sweep.job import ConfiguredJob
 from experiments.sweep.settings import Settings
 from experiments.sweep.summary import describe, summarise
 from jaxselect.files import writing
-from jaxselect.sweep.batch_size import chunk_layout, few_runs, sizes
-from jaxselect.sweep.grid import Grid
-from jaxselect.sweep.launch import Done, local, over_ray
+from jaxselect.sweep.batch_size import chunk_layout, few_runs
+from jaxselect.sweep.grid import FAMILIES, Grid, Shape
+from jaxselect.sweep.launch import Done, local
 from jaxselect.sweep.run import plan
 from jaxselect.sweep.store import clear, load_all
 
@@ -108,6 +109,18 @@ def _announcement(grid: Grid, kind: str, folder: Path) -> str:
         f"{grid.size} runs into {folder}\ncompiling {programs}: about "
         f"{seconds * number} s, or seconds where an earlier sweep has compiled it"
     )
+
+
+def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
+    """Return the numbers of sequences, slots and tokens of one run of a shape."""
+    if any(grid.draw is known for known, _ in FAMILIES.values()):
+        # These are known without a draw, which refuses whatever is no int32.
+        of = dict(shape)
+        tokens = of.get("classes", 2) * of["relevant"] + of["irrelevant"]
+        return of["sequences"], of["length"], tokens
+    bags = grid.bags(shape)
+    sequences, length = bags.tokens.shape
+    return sequences, length, bags.vocabulary
 
 
 def _require_memory(grid: Grid) -> None:

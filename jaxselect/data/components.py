@@ -12,17 +12,9 @@ from .corpus import Corpus
 
 
 def components(corpus: Corpus) -> Int[Array, " vocabulary"]:
-    """Label each token by the smallest token of its connected component.
-
-    Absent tokens are alone.
+    """Label each token by the smallest token of its component; absent tokens are alone.
 
     Source: mathematics, section 3a.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [2, 3]], [1, -1], vocabulary=5)
-        >>> components(bags).tolist()
-        [0, 1, 0, 0, 4]
     """
     present = corpus.present
     last = corpus.vocabulary
@@ -47,12 +39,6 @@ def centred_in_components(
     these differences.
 
     Source: mathematics, section 3a.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0, 2], [1]], [1, -1], vocabulary=3)
-        >>> centred_in_components(jnp.array([[1.0], [7.0], [3.0]]), bags).tolist()
-        [[-1.0], [0.0], [1.0]]
     """
     return subtract_group_means(embeddings, components(corpus))
 
@@ -60,13 +46,7 @@ def centred_in_components(
 def subtract_group_means(
     rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
 ) -> Float[Array, "vocabulary dim"]:
-    """Subtract from each row the mean of all rows of the same name.
-
-    Example:
-        >>> rows, names = jnp.array([[1.0], [7.0], [3.0]]), jnp.array([0, 1, 0])
-        >>> subtract_group_means(rows, names).tolist()
-        [[-1.0], [0.0], [1.0]]
-    """
+    """Subtract from each row the mean of all rows of the same name."""
     number = jnp.zeros(len(rows), rows.dtype).at[names].add(1.0)
     number = jnp.maximum(number, 1.0)[:, None]
     # Twice: a mean is known up to a rounding, which all rows of a name have in common.

@@ -7,6 +7,7 @@ G of K outputs is an `output_loss`: −G takes the place of the margin (section 
 """
 
 import itertools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -122,14 +123,7 @@ class Loss:
     outputs: Outputs | None = field(default=None, repr=False)
 
     def ratio_above(self, least: Margin) -> Any:
-        """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain.
-
-        Example:
-            >>> LOGISTIC.ratio_above(np.array(-3.0)).item()
-            1.0
-            >>> NEXT_TOKEN.ratio_above(np.array([0.5, 0.0])).tolist()
-            [2.0, inf]
-        """
+        """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain."""
         module = _arrays(least)
         if np.isfinite(self.largest_ratio):
             return module.full_like(least, self.largest_ratio)
@@ -142,11 +136,6 @@ class Loss:
 
         There −ℓ′ changes by a factor of at most e^{r δ}, where r is the largest ratio
         ℓ″/|ℓ′|. Each bound is at most the global one.
-
-        Example:
-            >>> near = LOGISTIC.bounds_near(np.array([0.0, 20.0]), 0.1)
-            >>> near.first.tolist() < [0.56, 3e-9]
-            True
         """
         module = _arrays(margin)
         ratio, third = self.ratio_above(margin - distance), self.largest_third
@@ -162,71 +151,40 @@ def _arrays(margin: Margin) -> Any:
     return jnp if isinstance(margin, jax.Array) else np
 
 
-def _logistic_value(margin: Margin) -> Any:
-    return _arrays(margin).logaddexp(-margin, 0.0)
-
-
-def _logistic_slope(margin: Margin) -> Any:
-    return _logistic_ratio(-margin)
-
-
-def _logistic_log_slope(margin: Margin) -> Any:
-    return -_arrays(margin).logaddexp(margin, 0.0)
-
-
-def _logistic_ratio(margin: Margin) -> Any:
+def _sigmoid(margin: Margin) -> Any:
     if _arrays(margin) is jnp:
         return jax.nn.sigmoid(margin)
     # Without overflow, and to rounding also where it is tiny.
     return np.exp(np.minimum(margin, 0.0)) / (1.0 + np.exp(-np.abs(margin)))
 
 
-def _logistic_excess(margin: Margin, step: Margin) -> Any:
-    """log(1 + σ(−m) (e^δ − 1))."""
-    module = _arrays(margin)
-    return module.log1p(_logistic_slope(margin) * module.expm1(step))
-
-
 def _exponential(margin: Margin) -> Any:
     return _arrays(margin).exp(-margin)
-
-
-def _exponential_log_slope(margin: Margin) -> Any:
-    return -margin
 
 
 def _one(margin: Margin) -> Any:
     return _arrays(margin).ones_like(margin)
 
 
-def _exponential_excess(margin: Margin, step: Margin) -> Any:
-    return _exponential(margin) * _arrays(margin).expm1(step)
+def _zero(margin: Margin) -> Any:
+    return _arrays(margin).zeros_like(margin)
 
 
-def _polynomial_value(margin: Margin) -> Any:
+def _root(margin: Margin) -> Any:
+    """√(1 + m²)."""
+    return _arrays(margin).hypot(_one(margin), margin)
+
+
+def _polynomial(margin: Margin) -> Any:
     """Compute (√(1 + m²) − m)/2 as ½ e^{−arsinh m}, without cancellation."""
     module = _arrays(margin)
     return 0.5 * module.exp(-module.arcsinh(margin))
 
 
-def _polynomial_slope(margin: Margin) -> Any:
-    return _polynomial_value(margin) / _root(margin)
-
-
-def _polynomial_log_slope(margin: Margin) -> Any:
-    module = _arrays(margin)
-    return -module.arcsinh(margin) - module.log(2.0 * _root(margin))
-
-
-def _polynomial_ratio(margin: Margin) -> Any:
-    module = _arrays(margin)
-    return module.exp(module.arcsinh(margin)) / (1.0 + margin**2)
-
-
 def _polynomial_excess(margin: Margin, step: Margin) -> Any:
     """With r = √(1 + m²): r(m − δ) − r(m) = −δ (2m − δ) / (r(m − δ) + r(m))."""
     after = margin - step
-    both = _polynomial_value(margin) + _polynomial_value(after)
+    both = _polynomial(margin) + _polynomial(after)
     return step * both / (_root(margin) + _root(after))
 
 
@@ -234,25 +192,9 @@ def _surprisal(mass: Margin) -> Any:
     return -_arrays(mass).log(mass)
 
 
-def _inverse(mass: Margin) -> Any:
-    return 1 / mass
-
-
-def _surprisal_excess(mass: Margin, step: Margin) -> Any:
-    return -_arrays(mass).log1p(-step / mass)
-
-
-def _root(margin: Margin) -> Any:
-    return _arrays(margin).hypot(_one(margin), margin)
-
-
 def _missed(margin: Margin) -> Any:
     module = _arrays(margin)
     return module.exp(-2 * module.logaddexp(margin, 0.0))
-
-
-def _missed_slope(margin: Margin) -> Any:
-    return 2 * _missed(margin) * _logistic_ratio(margin)
 
 
 def _missed_log_slope(margin: Margin) -> Any:
@@ -261,29 +203,13 @@ def _missed_log_slope(margin: Margin) -> Any:
     return np.log(2.0) - both
 
 
-def _missed_ratio(margin: Margin) -> Any:
-    return 2 - 3 * _logistic_slope(margin)
-
-
 def _missed_excess(margin: Margin, step: Margin) -> Any:
     """s′² − s² with s = σ(−m), s′ − s = s (1 − s) (e^δ − 1)/(1 + s (e^δ − 1))."""
     module = _arrays(margin)
-    before, after = _logistic_slope(margin), _logistic_slope(margin - step)
+    before, after = _sigmoid(-margin), _sigmoid(-(margin - step))
     grown = module.expm1(module.minimum(step, 1.0))
-    near = before * _logistic_ratio(margin) * grown / (1 + before * grown)
+    near = before * _sigmoid(margin) * grown / (1 + before * grown)
     return module.where(step < 1, near, after - before) * (after + before)
-
-
-def _minus(margin: Margin) -> Any:
-    return -margin
-
-
-def _zero(margin: Margin) -> Any:
-    return _arrays(margin).zeros_like(margin)
-
-
-def _step(margin: Margin, step: Margin) -> Any:
-    return step
 
 
 def output_loss(
@@ -326,11 +252,11 @@ def output_loss(
     """
     return Loss(
         name,
-        value=_minus,
+        value=operator.neg,
         slope=_one,
         log_slope=_zero,
         ratio=_zero,
-        excess=_step,
+        excess=lambda margin, step: step,
         largest_ratio=np.inf,
         outputs=Outputs(value, gradient, float(second), float(third)),
     )
@@ -492,11 +418,12 @@ def _on_grid(outputs: Outputs, points: Any, labels: Any, signs: Any) -> Any:
 # The logistic loss log(1 + e^{−m}).
 LOGISTIC = Loss(
     "logistic",
-    value=_logistic_value,
-    slope=_logistic_slope,
-    log_slope=_logistic_log_slope,
-    ratio=_logistic_ratio,
-    excess=_logistic_excess,
+    value=lambda m: _arrays(m).logaddexp(-m, 0.0),
+    slope=lambda m: _sigmoid(-m),
+    log_slope=lambda m: -_arrays(m).logaddexp(m, 0.0),
+    ratio=_sigmoid,
+    # log(1 + σ(−m) (e^δ − 1))
+    excess=lambda m, step: _arrays(m).log1p(_sigmoid(-m) * _arrays(m).expm1(step)),
     largest_ratio=1.0,
     bounds=Bounds(1.0, 1 / 4, 1 / (6 * 3**0.5)),
     largest_third=1.0,
@@ -507,9 +434,9 @@ EXPONENTIAL = Loss(
     "exponential",
     value=_exponential,
     slope=_exponential,
-    log_slope=_exponential_log_slope,
+    log_slope=operator.neg,
     ratio=_one,
-    excess=_exponential_excess,
+    excess=lambda m, step: _exponential(m) * _arrays(m).expm1(step),
     largest_ratio=1.0,
     largest_third=1.0,
 )
@@ -519,10 +446,10 @@ EXPONENTIAL = Loss(
 # with T = tanh arsinh m at T = (1 + √17)/8.
 POLYNOMIAL = Loss(
     "polynomial",
-    value=_polynomial_value,
-    slope=_polynomial_slope,
-    log_slope=_polynomial_log_slope,
-    ratio=_polynomial_ratio,
+    value=_polynomial,
+    slope=lambda m: _polynomial(m) / _root(m),
+    log_slope=lambda m: -_arrays(m).arcsinh(m) - _arrays(m).log(2.0 * _root(m)),
+    ratio=lambda m: _arrays(m).exp(_arrays(m).arcsinh(m)) / (1.0 + m**2),
     excess=_polynomial_excess,
     largest_ratio=3 * 3**0.5 / 4,
     bounds=Bounds(1.0, 1 / 2, 0.75 * 0.8**2.5),
@@ -534,10 +461,10 @@ POLYNOMIAL = Loss(
 NEXT_TOKEN = Loss(
     "next token",
     value=_surprisal,
-    slope=_inverse,
+    slope=lambda mass: 1 / mass,
     log_slope=_surprisal,
-    ratio=_inverse,
-    excess=_surprisal_excess,
+    ratio=lambda mass: 1 / mass,
+    excess=lambda mass, step: -_arrays(mass).log1p(-step / mass),
     largest_ratio=np.inf,
     largest_third=2.0,
     domain=0.0,
@@ -549,9 +476,9 @@ NEXT_TOKEN = Loss(
 SQUARED_PROBABILITY = Loss(
     "squared probability",
     value=_missed,
-    slope=_missed_slope,
+    slope=lambda m: 2 * _missed(m) * _sigmoid(m),
     log_slope=_missed_log_slope,
-    ratio=_missed_ratio,
+    ratio=lambda m: 2 - 3 * _sigmoid(-m),
     excess=_missed_excess,
     largest_ratio=2.0,
     bounds=Bounds(8 / 27, 0.1541, 0.2021),

@@ -33,12 +33,7 @@ class _Sizes(NamedTuple):
 
 
 def assumption_one(
-    key: Key[Array, ""],
-    *,
-    sequences: int,
-    length: int,
-    relevant: int,
-    irrelevant: int,
+    key: Key[Array, ""], *, sequences: int, length: int, relevant: int, irrelevant: int
 ) -> Corpus:
     """Draw a corpus that satisfies Assumption 1: one important token per sequence.
 
@@ -92,21 +87,11 @@ def several_relevant(
 
     A relevant token belongs to the class of its sequence with probability (1 + purity)
     / 2, else to the other class, so its expected posterior difference is ± purity. The
-    other tokens are irrelevant, α_s = 0.
+    other tokens are irrelevant, α_s = 0. Of the `per_sequence` relevant tokens of a
+    sequence, at most T, some may be the same. The purity, in (0, 1], may be traced; one
+    is of completely positive and negative tokens. The rest is as in `assumption_one`.
 
     Source: mathematics, section 3.
-
-    Args:
-        key: a `jax.random.key`.
-        sequences: n, even.
-        length: T ≥ 2, tokens per sequence.
-        relevant: relevant tokens per class, m.
-        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
-        per_sequence: relevant tokens in a sequence, at most T; repeats are possible.
-        purity: in (0, 1], one for completely positive and negative tokens; traced.
-
-    Returns:
-        A corpus of width T with labels ±1.
 
     Raises:
         BadInput: a setting out of its range.
@@ -149,26 +134,16 @@ def independent_tokens(
 ) -> Corpus:
     """Draw tokens independently given the label, with a share δ̃ of irrelevant ones.
 
-    The paper's synthetic data are of this kind; the parametrisation here is ours. With
+    The paper's synthetic data are of this kind; the parametrisation here is ours. The
+    `irrelevant_share` δ̃ is in [0, (|S| − 1)/|S|], and both shares may be traced. With
     ι = δ̃ |S| / (|S| − 1), which is one for the largest δ̃, the first token of a
     sequence is relevant and each other one with probability 1 − ι. A relevant token s
     is drawn with P(s | y) = (1 + y δ_s) / 2m, so its posterior difference is δ_s in
     expectation. Over the m tokens of a class |δ_s| is spread evenly from w to 1, with w
-    = ι + (1 − ι) `weakest`. At ι = 1 every draw fulfils Assumption 1.
+    = ι + (1 − ι) `weakest`, `weakest` in (0, 1]. At ι = 1 every draw fulfils Assumption
+    1. Sizes are as in `assumption_one`.
 
     Source: mathematics, section 3.
-
-    Args:
-        key: a `jax.random.key`.
-        sequences: n, even.
-        length: T ≥ 2, tokens per sequence.
-        relevant: relevant tokens per class, m.
-        irrelevant: irrelevant tokens; |S| = 2 m + irrelevant.
-        irrelevant_share: δ̃ in [0, (|S| − 1)/|S|]; traced.
-        weakest: least |δ_s| at δ̃ = 0, in (0, 1]; traced.
-
-    Returns:
-        A corpus of width T with labels ±1.
 
     Raises:
         BadInput: a setting out of its range.
@@ -229,16 +204,8 @@ def multi_class(
 ) -> Corpus:
     """Draw by Assumption 1 for K classes: one token per sequence has a single class.
 
-    Args:
-        key: a `jax.random.key`.
-        sequences: n, a multiple of K.
-        length: T ≥ 2, tokens per sequence.
-        relevant: relevant tokens per class, m.
-        irrelevant: irrelevant tokens; |S| = K m + irrelevant.
-        classes: K ≥ 2.
-
-    Returns:
-        A corpus of width T with labels 0 … K − 1, for K heads.
+    Labels are 0 … K − 1, for K heads, and |S| = K m + irrelevant. The rest is as in
+    `assumption_one`, with a number of sequences that is a multiple of K.
 
     Raises:
         BadInput: a setting out of its range.

@@ -46,15 +46,12 @@ def in_both_modes(
 ) -> Callable[..., PyTree]:
     """Make an integration differentiable once, in either mode and under `vmap`.
 
-    Args:
-        integrate: (inputs, settings, adjoint) → results of `diffrax.diffeqsolve` with
-            that adjoint; settings are static.
-
-    Returns:
-        (inputs, settings, known=None, doubt=None) → the same results, or those known
-        already. Without derivatives it costs what it did, or nothing; a derivative
-        costs one more integration, which carries it, and with a `Doubt` another one of
-        half the steps. Where the two differ, it is NaN.
+    The integration maps (inputs, settings, adjoint) to results of `diffrax.diffeqsolve`
+    with that adjoint; settings are static. The new function maps (inputs, settings,
+    known=None, doubt=None) to the same results, or to those known already. Without
+    derivatives it costs what it did, or nothing; a derivative costs one more
+    integration, which carries it, and with a `Doubt` another one of half the steps.
+    Where the two differ, it is NaN.
 
     Example:
         >>> def fall(rate, settings, adjoint):
@@ -68,10 +65,7 @@ def in_both_modes(
 
     @eqx.filter_custom_jvp
     def run(
-        inputs: PyTree,
-        settings: Any,
-        known: PyTree = None,
-        doubt: Doubt | None = None,
+        inputs: PyTree, settings: Any, known: PyTree = None, doubt: Doubt | None = None
     ) -> PyTree:
         if known is not None:
             return known

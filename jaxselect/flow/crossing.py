@@ -13,12 +13,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
-from ..status import Status
 from .adjoint import Doubt
 from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
@@ -106,32 +105,26 @@ def slope_settings(settings: FlowSettings) -> FlowSettings:
     return replace(settings, atol=min(settings.atol, _SLOPE_TOLERANCE))
 
 
-class CrossingStatus(Status):
-    """Whether an event was passed."""
-
-    CROSSED = 0, "At the log-time given; from then on the function stays positive."
-    ALREADY_CROSSED = 1, "Positive from the start: log-time 0, derivative 0."
-    NOT_CROSSED = 2, "Not positive at the end of the search: log-time ∞."
-    FAILED = 3, "The flow did not get to the end of the search."
-    TIME_UNRESOLVED = (
-        4,
-        "Too suddenly between two points of the path: the log-time is near, its "
-        "derivative unknown.",
-    )
-
-
 class Crossing(eqx.Module):
     """Where a flow passes an event for the last time.
 
     Attributes:
         query: p there; p_0 if there is none.
-        log_time: τ = log(1+t) of the passage.
-        status: a `CrossingStatus`.
+        log_time: τ = log(1+t) of the passage: 0 where the function is positive from the
+            start, ∞ where it is not at the end of the search, NaN where the flow did
+            not get there.
+        sudden: whether it is too sudden between two points of the path: the log-time is
+            near, its derivative unknown.
     """
 
     query: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
-    status: Int[Scalar, ""]
+    sudden: Bool[Scalar, ""]
+
+    @property
+    def resolved(self) -> Bool[Scalar, ""]:
+        """Whether it happened on the way, at a log-time with a derivative."""
+        return (self.log_time > 0) & jnp.isfinite(self.log_time) & ~self.sudden
 
 
 @full_precision
@@ -142,29 +135,12 @@ def search_path(
     points: int = 1024,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
-    """Follow a flow to search it for crossings, on a geometric grid of log-times.
+    """Follow a flow to search it for crossings, at geometric log-times and its start.
 
     It has no derivatives.
 
-    Args:
-        problem: with its start.
-        until_log_time: its end.
-        points: points of the grid, the start of the flow not counted.
-        settings: tolerances.
-
-    Returns:
-        The flow, with p at its start and at the points.
-
     Raises:
         BadInput: fewer than two points.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> problem = attention(start, bags)
-        >>> jax.jit(partial(search_path, points=8))(problem).path_query.shape
-        (9, 2)
     """
     check(problem)
     whole("points", points, least=2)
@@ -173,52 +149,6 @@ def search_path(
     times = end * jnp.geomspace(_FIRST_POINT, 1.0, points, dtype=end.dtype)
     times = jnp.concatenate([jnp.zeros_like(times[:1]), times])
     return cls_flow(fixed, until_log_time=end, path_log_times=times, settings=settings)
-
-
-@full_precision
-def last_crossings(
-    problem: Problem,
-    path: Flow,
-    events: Sequence[EventFunction],
-    *,
-    settings: FlowSettings = FlowSettings(),
-) -> tuple[Crossing, ...]:
-    """Find the last log-times at which functions of p turn positive along the flow.
-
-    Each crossing is bracketed on the path and found on its cubic interpolant, with an
-    error of order `points`⁻⁴. Steps of Newton's method on one flow through all
-    crossings then correct p and s, and the last step carries the derivative. If h
-    changes sign twice between neighbouring points of the path, both crossings are
-    missed.
-
-    Source: mathematics, section 3f.
-
-    Args:
-        problem: with its start.
-        path: result of `search_path`, for this problem.
-        events: h(p), positive after the event; piecewise smooth. It may depend on other
-            traced values: their derivatives count.
-        settings: tolerances.
-
-    Returns:
-        A crossing per event, with derivatives, in both modes, in E, p_0, v, the counts
-        and what h depends on.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
-        >>> problem = attention(start, bags)
-        >>> path = jax.jit(partial(search_path, points=8))(problem)
-        >>> events = [lambda p: p[0] - p[1] - 5.0]
-        >>> find = jax.jit(lambda path: last_crossings(problem, path, events))
-        >>> (crossing,) = find(path)
-        >>> CrossingStatus(crossing.status.item()).name
-        'CROSSED'
-        >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
-        5.0
-    """
-    return crossings_and_query(problem, path, events, settings=settings)[0]
 
 
 @full_precision
@@ -231,25 +161,47 @@ def crossings_and_query(
     doubt: Doubt | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> tuple[tuple[Crossing, ...], Float[Array, " dim"]]:
-    """Compute `last_crossings` and p at a point with a single differentiated flow.
+    """Find the last log-times at which functions of p turn positive, and p at a point.
+
+    Each crossing is bracketed on the path and found on its cubic interpolant, with an
+    error of order `points`⁻⁴. Steps of Newton's method on one flow through all
+    crossings then correct p and s, and the last step carries the derivative. If h
+    changes sign twice between neighbouring points of the path, both crossings are
+    missed.
+
+    Source: mathematics, section 3f.
 
     Args:
         problem: with its start.
         path: result of `search_path`, for this problem.
-        events: h(p), positive after the event; at least one.
+        events: h(p), positive after the event, piecewise smooth; at least one. It may
+            depend on other traced values: their derivatives count.
         point: index of a point of the path.
         doubt: how the derivatives of that flow are judged.
         settings: tolerances.
 
     Returns:
-        A crossing per event, and p at the point; ∞ where the flow does not get there.
+        A crossing per event, and p at the point, with derivatives in both modes in E,
+        p_0, v, the counts and what h depends on; ∞ where the flow does not get there.
+
+    Example:
+        >>> from jaxselect import Parameters, attention, from_sequences
+        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
+        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
+        >>> problem = attention(start, bags)
+        >>> path = jax.jit(partial(search_path, points=8))(problem)
+        >>> events = [lambda p: p[0] - p[1] - 5.0]
+        >>> find = jax.jit(lambda path: crossings_and_query(problem, path, events))
+        >>> (crossing,), _ = find(path)
+        >>> round((crossing.query[0] - crossing.query[1]).item(), 6)
+        5.0
     """
     fixed, path = jax.lax.stop_gradient((problem, path))
     # In a loop all events are searched for and corrected by the same program.
     numbered = lambda number: partial(jax.lax.switch, number, events)  # noqa: E731
     numbers = jnp.arange(len(events))
     found = jax.lax.map(lambda each: _on_path(fixed, path, numbered(each)), numbers)
-    guesses, *_, status = found
+    guesses, _, crossed, without = found
     times = jnp.append(guesses, path.path_log_times[point])
     until = jnp.minimum(times.max(), path.log_time)
     settings = slope_settings(settings)
@@ -260,7 +212,7 @@ def crossings_and_query(
         return _towards_root(fixed, numbered(number), *guess)
 
     # The derivative is that at the point where it is taken: go to the roots first.
-    roots = jax.lax.map(towards, (numbers, *found, there[:-1]))
+    roots = jax.lax.map(towards, (numbers, *found[:3], there[:-1]))
     times = times.at[:-1].set(roots.log_time)
     there = there.at[:-1].set(roots.query)
     until = jnp.maximum(until, roots.log_time.max())
@@ -270,7 +222,8 @@ def crossings_and_query(
         number, *root = lane
         return _crossing(problem, numbered(number), *root)
 
-    crossings = jax.lax.map(crossing, (numbers, roots, status, there[:-1]))
+    lanes = numbers, roots, crossed, without, there[:-1]
+    crossings = jax.lax.map(crossing, lanes)
     each = (
         jax.tree.map(lambda leaf, i=i: leaf[i], crossings) for i in range(len(events))
     )
@@ -318,7 +271,7 @@ def _towards_root(
     event: EventFunction,
     guess: Float[Scalar, ""],
     reach: Float[Scalar, ""],
-    status: Int[Scalar, ""],
+    crossed: Bool[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> _Root:
     """Approach a root by Newton's method, from a guess at most `reach` off."""
@@ -342,7 +295,6 @@ def _towards_root(
         return _Root(there, time, slope, rate), onward, step, number + 1
 
     begun = _Root(query, guess, jnp.zeros_like(query), jnp.ones_like(guess))
-    crossed = status == CrossingStatus.CROSSED
     first = jnp.where(crossed, jnp.inf, 0.0).astype(guess.dtype)
     state = begun, jnp.zeros_like(guess), first, jnp.asarray(0)
     return jax.lax.while_loop(unfinished, closer, state)[0]
@@ -352,38 +304,38 @@ def _crossing(
     problem: Problem,
     event: EventFunction,
     root: _Root,
-    status: Int[Scalar, ""],
+    crossed: Bool[Scalar, ""],
+    without: Float[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Crossing:
     """Take the last step to a root, which carries the derivative."""
-    crossed = status == CrossingStatus.CROSSED
     # Any point will do where there is no crossing, as long as h has a derivative.
     value = event(jnp.where(crossed, query, 1.0))
     step = jnp.where(crossed, -value / root.rate, 0.0)
-    never = status >= CrossingStatus.NOT_CROSSED
     # Half of the digits: the derivative, taken there, has as many.
     close = jnp.abs(step) <= jnp.sqrt(jnp.finfo(query.dtype).eps) * root.log_time
-    sudden = crossed & ~close
     return Crossing(
         query=jnp.where(crossed, query + step * root.velocity, problem.start),
-        log_time=jnp.where(never, jnp.inf, root.log_time + step),
-        status=jnp.where(sudden, CrossingStatus.TIME_UNRESOLVED, status),
+        log_time=jnp.where(crossed, root.log_time + step, without),
+        sudden=crossed & ~close,
     )
 
 
 def _on_path(
     problem: Problem, path: Flow, event: EventFunction
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Int[Scalar, ""]]:
-    """Find a crossing on the path: log-time, width of its bracket, and status."""
+) -> tuple[Float[Scalar, ""], Float[Scalar, ""], Bool[Scalar, ""], Float[Scalar, ""]]:
+    """Find a crossing on the path: its log-time, the width of its bracket, if there is.
+
+    The last result is the log-time that stands for one where there is none.
+    """
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
-    after = ahead > 0
-    status = jnp.where(after.all(), CrossingStatus.ALREADY_CROSSED, 0)
-    status = jnp.where(after[-1], status, CrossingStatus.NOT_CROSSED)
-    failed = path.status != FlowStatus.REACHED
-    status = jnp.where(failed, CrossingStatus.FAILED, status).astype(jnp.int32)
-    crossed = status == CrossingStatus.CROSSED
+    after, times = ahead > 0, path.path_log_times
+    reached = path.status == FlowStatus.REACHED
+    crossed = reached & after[-1] & ~after.all()
+    without = jnp.where(after[-1], 0.0, jnp.inf).astype(times.dtype)
+    without = jnp.where(reached, without, jnp.nan)
     index = len(after) - 1 - jnp.argmax(~after[::-1])
-    index, times = jnp.where(crossed, index, 0), path.path_log_times
+    index = jnp.where(crossed, index, 0)
     guess = _crossing_between(problem, event, times, path.path_query, index)
     reach = times[index + 1] - times[index]
-    return jnp.where(crossed, guess, 0.0), reach, status
+    return jnp.where(crossed, guess, 0.0), reach, crossed, without

@@ -32,21 +32,12 @@ def dissipates(
 ) -> Bool[Scalar, ""]:
     """Whether p can have flowed to its end: false where it surely cannot.
 
-    A step leaves an error of each score of the tolerance and a rounding, which changes
-    the risk by that error times the sum of all |∂L/∂a|. Displacements are compared in
-    scores, as the errors of steps are.
+    The flow had log(1+t) at its start and its end, and so many steps between, each with
+    an error of `atol` and a rounding in each score. That changes the risk by the error
+    times the sum of all |∂L/∂a|. Displacements are compared in scores, as the errors of
+    steps are.
 
     Source: mathematics, proposition 3a.5.
-
-    Args:
-        problem: with p_0.
-        end: p_1.
-        log_times: log(1+t) at both.
-        num_steps: number of steps between them.
-        atol: tolerance of a step, in scores.
-
-    Returns:
-        Whether the risk has fallen, and by enough for the displacement of p.
 
     Example:
         >>> from jaxselect import Parameters, attention, from_sequences

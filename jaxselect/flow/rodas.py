@@ -131,11 +131,6 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
             frame a derivative loses the digits that the solution gains.
 
     Source: G. Steinebach, BIT Numerical Mathematics 63, 27 (2023).
-
-    Example:
-        >>> linearise = from_autodiff(lambda t, y, args: -1e6 * y)
-        >>> Rodas5P(linearise).order(None)
-        5
     """
 
     linearise: Linearisation
@@ -224,14 +219,3 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
             )
 
         return solve, sound, h
-
-
-def from_autodiff(field: Callable[..., Float[Array, " dim"]]) -> Linearisation:
-    """Linearise a field (t, y, args) with a symmetric Jacobian by autodiff."""
-
-    def linearise(t: PyTree, y: PyTree, args: PyTree) -> tuple[PyTree, PyTree, PyTree]:
-        t = jnp.asarray(t, y.dtype)
-        value, in_time = jax.jvp(lambda t: field(t, y, args), (t,), (jnp.ones_like(t),))
-        return value, in_time, jax.jacfwd(lambda y: field(t, y, args))(y)
-
-    return linearise

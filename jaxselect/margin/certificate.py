@@ -256,9 +256,7 @@ def _predict_end(
 
 
 def selection(
-    problem: Problem,
-    query: Float[Array, " dim"],
-    log_time: Float[Scalar, ""] | float,
+    problem: Problem, query: Float[Array, " dim"], log_time: Float[Scalar, ""] | float
 ) -> Bool[Array, "sequences width"]:
     """Find the selected entries at p, by scores that include offsets but for counts.
 
@@ -313,9 +311,6 @@ def certify(
         >>> late = found.ending.late
         >>> late.growth.round(3).tolist(), bool(found.perturbation_bound < 1e-3)
         ([0.333, 0.333, -0.667], True)
-        >>> later = late.query_at(late.log_time_at(1e6))
-        >>> round(jnp.linalg.norm(later).item(), 3)
-        1000000.0
     """
     between("tolerance", tolerance, 0.0, math.nextafter(TOLERANCE, math.inf))
     check(problem)
@@ -331,12 +326,12 @@ def certificate_of(
     *,
     tolerance: float = TOLERANCE,
     ties: RestingTies | None = None,
-    step_size: Float[Scalar, ""] | float | None = None,
+    jumps: Float[Scalar, ""] | None = None,
 ) -> Certificate:
     """Certify a given ending.
 
-    With a step size it is one of gradient descent, which need not have reached its line
-    yet: theorem 3e.4 does not ask for it.
+    With a bound on the way of its `jumps` it is one of gradient descent, which need not
+    have reached its line yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
     tied = jnp.asarray(False) if ties is None else ties.tied
@@ -346,26 +341,22 @@ def certificate_of(
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
-    come = perturbations(problem, end, *here, tolerance, ties=ties, step_size=step_size)
+    come = perturbations(problem, end, here, tolerance, ties=ties)
+    if jumps is not None:
+        come = come._replace(steps=jumps)
     bound = come.bound(end.late.basin)
-    reason = reason_against(
+    found = Measured(
         flow_status=flow.status,
         margin_status=end.margin.status,
         limit_status=end.late.status,
-        late_flow_residual=residual if step_size is None else 0.0 * residual,
+        late_flow_residual=residual if jumps is None else 0.0 * residual,
         perturbation_bound=bound,
         history_change=end.late.history_change,
-        largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
         displacement=come.displacement,
-        tolerance=tolerance,
+        largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
     )
-    status = classify_end(
-        reason=reason,
-        flow_status=flow.status,
-        margin_status=end.margin.status,
-        outcome=outcome_of(corpus, covered),
-        tied=tied,
-    )
+    reason = reason_against(found, tolerance)
+    status = classify_end(reason, found, outcome_of(corpus, covered), tied)
     sound = jnp.all(jnp.array([*usable(problem).values()]))
     for holds, its_reason, its_status in (
         (nothing, Reason.NOTHING, TrialStatus.AT_REST),
@@ -391,38 +382,40 @@ def covered_by(
     return covered if problem.importance else jnp.full_like(covered, jnp.nan)
 
 
-def reason_against(
-    *,
-    flow_status: Int[Scalar, ""],
-    margin_status: Int[Scalar, ""],
-    limit_status: Int[Scalar, ""],
-    late_flow_residual: Float[Scalar, ""],
-    perturbation_bound: Float[Scalar, ""],
-    history_change: Float[Scalar, ""],
-    largest_score: Float[Scalar, ""],
-    displacement: Float[Scalar, ""] | float = 0.0,
-    tolerance: float = TOLERANCE,
-) -> Int[Scalar, ""]:
-    """Return the `Reason` against an end from the numbers measured on it.
+class Measured(NamedTuple):
+    """What is measured of an end, and judged; numbers are in scores."""
+
+    flow_status: Int[Scalar, ""]
+    margin_status: Int[Scalar, ""]
+    limit_status: Int[Scalar, ""]
+    late_flow_residual: Float[Scalar, ""]
+    perturbation_bound: Float[Scalar, ""]
+    history_change: Float[Scalar, ""]
+    displacement: Float[Scalar, ""]
+    largest_score: Float[Scalar, ""]
+
+
+def reason_against(found: Measured, tolerance: float = TOLERANCE) -> Int[Scalar, ""]:
+    """Return the `Reason` against an end.
 
     A run has converged if its selection has a max-margin solution, if a strict minimum
-    ρ of Φ is proved, and if none of `late_flow_residual`, `perturbation_bound`,
-    `history_change` and `displacement` exceeds the tolerance, all in scores. The
-    residual may exceed it by the rounding of the largest score, 256 ε max |pᵀE_s|,
-    below 1e-9 in double precision at ‖p‖ = 10⁴.
+    ρ of Φ is proved, and if no number exceeds the tolerance. The residual may exceed it
+    by the rounding of the largest score, 256 ε max |pᵀE_s|, below 1e-9 in double
+    precision at ‖p‖ = 10⁴.
 
     Source: mathematics, section 3e.
     """
-    rounding = _rounding(largest_score)
-    coarse = 1 if late_flow_residual.dtype == jnp.float64 else SINGLE_PRECISION
+    rounding = _rounding(found.largest_score)
+    double = found.late_flow_residual.dtype == jnp.float64
+    coarse = 1 if double else SINGLE_PRECISION
     hypotheses = {
-        Reason.FLOW: flow_status == FlowStatus.REACHED,
-        Reason.MARGIN: margin_status == MaxMarginStatus.SOLVED,
-        Reason.LIMIT: limit_status == LimitStatus.PREDICTED,
-        Reason.LINE: late_flow_residual <= tolerance + rounding,
-        Reason.COMING: perturbation_bound <= tolerance,
-        Reason.HISTORY: history_change <= coarse * tolerance,
-        Reason.TIES: displacement <= tolerance,
+        Reason.FLOW: found.flow_status == FlowStatus.REACHED,
+        Reason.MARGIN: found.margin_status == MaxMarginStatus.SOLVED,
+        Reason.LIMIT: found.limit_status == LimitStatus.PREDICTED,
+        Reason.LINE: found.late_flow_residual <= tolerance + rounding,
+        Reason.COMING: found.perturbation_bound <= tolerance,
+        Reason.HISTORY: found.history_change <= coarse * tolerance,
+        Reason.TIES: found.displacement <= tolerance,
     }
     reason = jnp.asarray(Reason.NONE, jnp.int32)
     for name, holds in reversed(hypotheses.items()):
@@ -441,14 +434,13 @@ def resolves(largest_score: Float[Scalar, ""]) -> Bool[Scalar, ""]:
 
 
 def classify_end(
-    *,
     reason: Int[Scalar, ""],
-    flow_status: Int[Scalar, ""],
-    margin_status: Int[Scalar, ""],
+    found: Measured,
     outcome: Int[Scalar, ""],
-    tied: Bool[Scalar, ""] | bool = False,
+    tied: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
     """Return the `TrialStatus` of an end: its outcome if it is certified."""
+    flow_status, margin_status = found.flow_status, found.margin_status
     status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
     broken = margin_status == MaxMarginStatus.NOT_CONVERGED
     status = jnp.where(broken, TrialStatus.FAILED, status)
@@ -523,8 +515,9 @@ class Perturbations(NamedTuple):
         inactive: by the forces of inactive pairs.
         omitted: by the terms that the pair sum leaves out.
         ties: by ties that are not quite at rest.
-        steps: by the jumps of gradient descent.
+        steps: by the jumps of gradient descent; zero of a flow.
         displacement: what ties themselves may be off their rest, in scores.
+        force: bound on the force of every pair, per unit of τ.
     """
 
     distance: Float[Scalar, ""]
@@ -534,6 +527,7 @@ class Perturbations(NamedTuple):
     ties: Float[Scalar, ""]
     steps: Float[Scalar, ""]
     displacement: Float[Scalar, ""]
+    force: Float[Array, "*pairs"]
 
     def bound(self, basin: Float[Scalar, ""]) -> Float[Scalar, ""]:
         """Bound B on the change of a score difference; ∞ beyond the basin."""
@@ -545,27 +539,25 @@ class Perturbations(NamedTuple):
 def perturbations(
     problem: Problem,
     end: PredictedEnd,
-    query: Float[Array, " dim"],
-    log_time: Float[Scalar, ""],
+    here: tuple[Float[Array, " dim"], Float[Scalar, ""]],
     tolerance: float,
     *,
     ties: RestingTies | None = None,
-    step_size: Float[Scalar, ""] | float | None = None,
     convex: bool = False,
 ) -> Perturbations:
-    """List what may still move p off the line p_mm τ + ρ, while B ≤ tolerance.
+    """List what may still move p, `here` at τ_0, off p_mm τ + ρ, while B ≤ tolerance.
 
     With δ_0 = ‖p − p_mm τ − ρ‖, a force grows by G = e^{2δ_0 D + ε} on the way at most,
     ε the tolerance, and one of margin m falls like e^{−(m − 1)τ} beside. An inactive
-    pair moves p by |λ| ‖D‖ e^{2δ_0‖D‖ + ε}/(m − 1). A step of descent jumps off the
-    flow by ½h² ‖∂²L ∇L‖ at most, with ∂²L ≤ e^{−τ} Σ|λ_k| D_k D_kᵀ.
+    pair moves p by |λ| ‖D‖ e^{2δ_0‖D‖ + ε}/(m − 1).
 
     A `convex` list leaves out inactive pairs with c_k > 0, by theorem 7c.4: on the line
     they move p by |λ| ‖D‖ e^{δ_0‖D‖}/(m − 1), which is added to the distance and, in
     scores, to ε; off it they only draw p nearer.
 
-    Source: mathematics, sections 3e, 3g, 3k and 7c.
+    Source: mathematics, sections 3e, 3g and 7c.
     """
+    query, log_time = here
     embeddings, late, pairs = problem.rows, end.late, end.pairs
     scores = embeddings @ query
     distance = jnp.linalg.norm(query - late.query_at(log_time)) + late.offset_error
@@ -615,21 +607,15 @@ def perturbations(
         tied = jnp.where(small, longest * push * way, jnp.inf)
         tied = jnp.where(ties.tied, tied, 0.0)
         displacement = jnp.where(ties.tied, widest * motion.largest, 0.0)
-    steps = jnp.zeros_like(distance)
-    if step_size is not None:
-        part = step_size * jnp.exp(-log_time)
-        bend = pairs.gram(embeddings, force)
-        bend = jnp.max(jnp.linalg.eigvalsh(bend), initial=0.0)
-        pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
-        steps = (bend + 2 * omitted * longest) * pace * part * (1 + part) / 2
     return Perturbations(
         distance=distance + drawn,
         longest=longest,
         inactive=jnp.sum(jnp.where(inactive & ~attracts, ways, 0.0)),
         omitted=omitted,
         ties=tied,
-        steps=steps,
+        steps=jnp.zeros_like(distance),
         displacement=displacement,
+        force=force,
     )
 
 

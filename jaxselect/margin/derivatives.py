@@ -46,19 +46,12 @@ def differentiable(
 ) -> tuple[Flow, PredictedEnd]:
     """Attach derivatives, in both modes, to the end of a flow that was found.
 
-    Without derivatives it costs nothing.
-
-    Args:
-        given: the problem with its start, and ‖p‖ to stop at.
-        found: the flow, to that norm or to a time, and what is predicted at its end.
-        whole: whether it is all of the flow of this problem, in one stage.
-        final: whether the selection is.
-        settings: tolerances and bounds.
-
-    Returns:
-        The same numbers. Derivatives are NaN of p where the flow is not `whole` or
-        broke off, of p_mm and ρ where the selection is not `final`, and of ρ where it
-        takes a part from such a flow.
+    What is given are the problem with its start, and ‖p‖ to stop at; what was found,
+    the flow, and what is predicted at its end. It is the `whole` flow of this problem,
+    in one stage, or not, and its selection is `final` or not. Derivatives are NaN of p
+    where the flow is not `whole` or broke off, of p_mm and ρ where the selection is not
+    `final`, and of ρ where it takes a part from such a flow. Without derivatives it
+    costs nothing.
 
     Raises:
         BadInput: outside of `jit`, if all of these are NaN.

@@ -1,72 +1,9 @@
-"""Certificates of gradient descent on p with a finite step.
-
-p_{j+1} = p_j − h ∇L(p_j) equals the flow with a jump after each step. All jumps from j
-on add up to O(1/j), so descent has the flow's limit, and its certificate is the flow's
-with a bound on the jumps added (mathematics, section 3k).
-"""
+"""A flow that was followed elsewhere, by its end alone."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Scalar
 
-from ..compilation import full_precision
 from ..flow.cls import Flow, FlowStatus
-from ..problem import Problem
-from .certificate import Certificate, certificate_of, predict_end
-
-
-@full_precision
-def certify_descent(
-    problem: Problem,
-    query: Float[Array, " dim"],
-    *,
-    steps: Int[Scalar, ""] | int,
-    step_size: Float[Scalar, ""] | float,
-    earlier_query: Float[Array, " dim"] | None = None,
-) -> Certificate:
-    """Certify that gradient descent on p stays on p_mm log(h j) + ρ.
-
-    Earlier than this, `certify_at` certifies selection and direction of the flow from p
-    by the risk alone, and those of descent, too, with a step below `risk.largest_step`.
-
-    Source: mathematics, sections 3k and 3n.
-
-    Args:
-        problem: which descent started from; all of its bags are in every step.
-        query: p_j.
-        steps: j.
-        step_size: h, the same in all steps.
-        earlier_query: p at an eighth to three quarters of log(1 + h j); needed where
-            inactive pairs reach further than active ones (`Limit.history_dim`).
-
-    Returns:
-        The certificate; `perturbation_bound` has the jumps of all later steps in it.
-
-    Raises:
-        BadInput: not a problem, or a p that does not fit it.
-
-    Example:
-        >>> import dataclasses, jax, optax
-        >>> from jaxselect import Parameters, TrialStatus, attention, from_sequences
-        >>> from jaxselect.model.attention import empirical_risk
-        >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
-        >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
-        >>> risk = lambda p: empirical_risk(dataclasses.replace(start, query=p), bags)
-        >>> rule = optax.sgd(20.0)
-        >>> def once(_, state):
-        ...     step, memory = rule.update(jax.grad(risk)(state[0]), state[1])
-        ...     return optax.apply_updates(state[0], step), memory
-        >>> state = start.query, rule.init(start.query)
-        >>> query, _ = jax.jit(lambda s: jax.lax.fori_loop(0, 20_000, once, s))(state)
-        >>> certify = jax.jit(certify_descent)
-        >>> found = certify(attention(start, bags), query, steps=20_000, step_size=20.0)
-        >>> TrialStatus(found.status.item()).name
-        'SELECTED_ALL'
-    """
-    query = jnp.asarray(query)
-    time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
-    flow = arrived(query, jnp.log1p(time))
-    end = predict_end(problem, query, flow.log_time, earlier_query)
-    return certificate_of(problem, flow, end, step_size=step_size)
 
 
 def arrived(query: Float[Array, " dim"], log_time: Float[Scalar, ""]) -> Flow:

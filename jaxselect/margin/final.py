@@ -41,24 +41,15 @@ GROWTH = 2.0
 def direction_is_final(
     problem: Problem, flow: Flow, found: Certificate, ties: RestingTies | None = None
 ) -> Bool[Scalar, ""]:
-    """Check whether the direction is certain where the late flow is not.
+    """Check whether selection and p/‖p‖ → p_mm/‖p_mm‖ are certain.
 
-    By theorem 3e.4 or 7c.4 with a tolerance of half a score, or by theorem 7c.3.
+    They may be where the late flow is not, by theorem 3e.4 or 7c.4 with a tolerance of
+    half a score, or by theorem 7c.3. The flow reached its norm.
 
     Source: mathematics, remark 3e.7.
-
-    Args:
-        problem: that of the flow.
-        flow: flow of p.
-        found: its certificate.
-        ties: the ties of a contracted problem.
-
-    Returns:
-        Whether the selection is final and p/‖p‖ → p_mm/‖p_mm‖; of a flow that reached
-        its norm and has a max-margin solution.
     """
     end, here = found.ending, (flow.query, flow.log_time)
-    later = perturbations(problem, end, *here, HALF_A_SCORE, ties=ties, convex=True)
+    later = perturbations(problem, end, here, HALF_A_SCORE, ties=ties, convex=True)
     near = later.bound(end.late.basin) <= HALF_A_SCORE
     near &= end.late.status == LimitStatus.PREDICTED
     near &= later.displacement <= TOLERANCE

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .pairs import PairList
-from .qp import HullPoint, misses, nearest_point, polish
+from .qp import Axes, HullPoint, misses, nearest_point, polish
 
 # Places of a working set, for each axis and at least: several times what is active.
 # Chosen.
@@ -47,17 +47,17 @@ class _Working(NamedTuple):
     iterations: Int[Scalar, ""]
 
 
-def is_long(axes: Float[Array, "rank vocabulary"], pairs: PairList) -> bool:
+def is_long(axes: Axes, pairs: PairList) -> bool:
     """Whether a list of pairs is longer than what is worth solving at once."""
     return len(pairs.held) >= _LONG * _places(axes)
 
 
-def _places(axes: Float[Array, "rank vocabulary"]) -> int:
+def _places(axes: Axes) -> int:
     return max(PER_AXIS * len(axes), LEAST)
 
 
 def generated_point(
-    axes: Float[Array, "rank vocabulary"], pairs: PairList
+    axes: Axes, pairs: PairList
 ) -> tuple[HullPoint, Int[Scalar, ""], Int[Array, " few"]]:
     """Find the point nearest to the origin in the hull of E_s − E_r, by few pairs.
 

@@ -101,12 +101,6 @@ class Limit(eqx.Module):
         """Predict p at a late log-time: p_mm log t + ρ."""
         return self.growth * log_time + self.offset
 
-    def log_time_at(self, norm: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-        """Find the late log-time at which ‖p_mm log t + ρ‖ is the given norm."""
-        square, mixed = self.growth @ self.growth, self.growth @ self.offset
-        deficit = norm**2 - self.offset @ self.offset
-        return (jnp.sqrt(mixed**2 + square * deficit) - mixed) / square
-
 
 @full_precision
 def limit(
@@ -187,18 +181,12 @@ def limit(
 
 
 def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar, ""]:
-    """Compute ‖p‖ at which the late flow has a given direction error.
+    """Compute ‖p‖ at which the late flow has a given direction error in (0, √2).
 
-    The error is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin θ = ‖(I − p̂p̂ᵀ)ρ‖.
+    The error ‖p/‖p‖ − p_mm/‖p_mm‖‖ is 2 sin(θ/2) with θ the angle to p_mm, and ‖p‖ sin
+    θ = ‖(I − p̂p̂ᵀ)ρ‖, the error constant.
 
     Source: mathematics, section 3f.
-
-    Args:
-        late: result of `limit`.
-        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
-
-    Returns:
-        ‖p‖; the error constant over the error, where that is small.
     """
     sine, _ = _angle(error, late.offset.dtype)
     return late.error_constant / sine
@@ -207,19 +195,12 @@ def norm_to_error(late: Limit, error: Float[Scalar, ""] | float) -> Float[Scalar
 def log_time_to_error(
     late: Limit, error: Float[Scalar, ""] | float
 ) -> Float[Scalar, ""]:
-    """Compute log t at which the late flow has a given direction error.
+    """Compute log t at which the late flow has a given direction error in (0, √2).
 
     It solves p̂_mmᵀp = ‖p_mm‖ log t + p̂_mmᵀρ = ‖p‖ cos θ, with θ as in
     `norm_to_error`.
 
     Source: mathematics, section 3f.
-
-    Args:
-        late: result of `limit`.
-        error: ‖p/‖p‖ − p_mm/‖p_mm‖‖, in (0, √2).
-
-    Returns:
-        log t.
     """
     sine, cosine = _angle(error, late.offset.dtype)
     along = late.error_constant * cosine / sine

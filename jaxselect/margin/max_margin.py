@@ -179,14 +179,6 @@ def with_derivatives(
     """Make a solution found without derivatives differentiable in E.
 
     Source: mathematics, section 3c.
-
-    Example:
-        >>> tokens = jnp.array([[2.0, 0.0], [0.0, 0.0]])
-        >>> pairs = jnp.array([[False, True], [False, False]])
-        >>> solution = jax.jit(max_margin)(tokens, pairs)
-        >>> norm = lambda tokens: with_derivatives(tokens, solution).norm
-        >>> [round(x, 4) for x in jax.jit(jax.grad(norm))(tokens)[0].tolist()]
-        [-0.25, 0.0]
     """
     direction = _implicit(embeddings, solution)
     return dataclasses.replace(solution, direction=direction, norm=norm(direction))

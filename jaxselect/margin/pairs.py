@@ -14,7 +14,7 @@ shape of `held` in both.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -29,6 +29,17 @@ from ..model.attention import FunctionalMargin, OutputMargin, functional_margin
 from ..model.selection import competing_pairs
 from ..problem import Problem
 
+# Numbers and names by token, numbers by pair in either layout, rows by token.
+ByToken: TypeAlias = Float[Array, " vocabulary"]
+Names: TypeAlias = Int[Array, " vocabulary"]
+Tokens: TypeAlias = Bool[Array, " vocabulary"]
+ByPair: TypeAlias = Float[Array, "*pairs"]
+SomePairs: TypeAlias = Bool[Array, "*pairs"]
+ByMask: TypeAlias = Float[Array, "vocabulary vocabulary"]
+ByEdge: TypeAlias = Float[Array, " edges"]
+Rows: TypeAlias = Float[Array, "vocabulary dim"]
+Gram: TypeAlias = Float[Array, "dim dim"]
+
 
 class AbstractPairs(eqx.Module):
     """Pairs (s over r) of tokens.
@@ -37,89 +48,63 @@ class AbstractPairs(eqx.Module):
         held: whether a place of the layout holds a pair.
     """
 
-    held: eqx.AbstractVar[Bool[Array, "*pairs"]]
+    held: eqx.AbstractVar[SomePairs]
 
     @abstractmethod
-    def leads(self, scores: Float[Array, " vocabulary"]) -> Float[Array, "*pairs"]:
+    def leads(self, scores: ByToken) -> ByPair:
         """Compute the lead a_s − a_r of every pair."""
 
     @abstractmethod
-    def divergence(self, duals: Float[Array, "*pairs"]) -> Float[Array, " vocabulary"]:
+    def divergence(self, duals: ByPair) -> ByToken:
         """Compute Λ_s = Σ_r λ[s, r] − λ[r, s], so that Dᵀλ = AᵀΛ."""
 
     @abstractmethod
-    def gram(
-        self, rows: Float[Array, "vocabulary axes"], weights: Float[Array, "*pairs"]
-    ) -> Float[Array, "axes axes"]:
+    def gram(self, rows: Rows, weights: ByPair) -> Gram:
         """Compute Σ_k W_k D_k D_kᵀ."""
 
     @abstractmethod
-    def lengths(self, rows: Float[Array, "vocabulary dim"]) -> Float[Array, "*pairs"]:
+    def lengths(self, rows: Rows) -> ByPair:
         """Bound the length ‖D_k‖ of every difference from above."""
 
     @abstractmethod
-    def exact_lengths(
-        self, rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, "*pairs"]:
+    def exact_lengths(self, rows: Rows) -> ByPair:
         """Compute ‖D_k‖ from the difference itself; zero where there is no pair."""
 
     @abstractmethod
-    def products(
-        self,
-        rows: Float[Array, "vocabulary axes"],
-        other: Float[Array, "vocabulary axes"],
-    ) -> Float[Array, "*pairs"]:
+    def products(self, rows: Rows, other: Rows) -> ByPair:
         """Compute D_k·D′_k for two arrays of rows whose product A A′ᵀ is symmetric."""
 
     @abstractmethod
     def terms(
-        self, rows: Float[Array, "vocabulary dim"], duals: Float[Array, "*pairs"]
+        self, rows: Rows, duals: ByPair
     ) -> tuple[Float[Array, "dim terms"], Float[Array, "terms parts"]]:
         """Write Dᵀλ as a matrix times the sums of the rows of another."""
 
     @abstractmethod
-    def any_by_token(
-        self, some: Bool[Array, "*pairs"]
-    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+    def any_by_token(self, some: SomePairs) -> tuple[Tokens, Tokens]:
         """Say which tokens win, and which lose, in some pairs."""
 
     @abstractmethod
-    def joined(
-        self, names: Int[Array, " vocabulary"], some: Bool[Array, "*pairs"]
-    ) -> Int[Array, " vocabulary"]:
+    def joined(self, names: Names, some: SomePairs) -> Names:
         """Propagate the least label along the pairs once (connected components)."""
 
     @abstractmethod
     def places(self, corpus: Corpus, slots: Int[Array, " sequences"]) -> Any:
         """Index the pairs of the first selected entry of each bag over each entry."""
 
-    def least(self, scores: Float[Array, " vocabulary"]) -> Float[Scalar, ""]:
-        """Compute the smallest lead min a_s − a_r over the pairs; zero without pairs.
-
-        Example:
-            >>> pairs = PairMask(jnp.array([[False, True], [False, False]]))
-            >>> pairs.least(jnp.array([3.0, 1.0])).item()
-            2.0
-        """
+    def least(self, scores: ByToken) -> Float[Scalar, ""]:
+        """Compute the smallest lead min a_s − a_r of a pair; zero without pairs."""
         ahead = jnp.where(self.held, self.leads(scores), jnp.inf)
         least = jnp.min(ahead, initial=jnp.inf)
         return jnp.where(self.held.any(), least, 0.0)
 
-    def centred(
-        self, rows: Float[Array, "vocabulary dim"], some: Bool[Array, "*pairs"]
-    ) -> Float[Array, "vocabulary dim"]:
+    def centred(self, rows: Rows, some: SomePairs) -> Rows:
         """Subtract from each token the mean of its component of the graph of pairs.
 
         These rows span the same space as the differences of the pairs, and have the
         same leads. There is one row per token, which is zero for a token in no pair.
 
         Source: mathematics, section 3b.
-
-        Example:
-            >>> pairs = PairMask(jnp.zeros((3, 3), bool).at[0, 2].set(True))
-            >>> rows = jnp.array([[1.0], [7.0], [3.0]])
-            >>> pairs.centred(rows, pairs.held).tolist()
-            [[-1.0], [0.0], [1.0]]
         """
 
         def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -133,9 +118,7 @@ class AbstractPairs(eqx.Module):
         return self.subtract_group_means(rows, name)
 
     @abstractmethod
-    def subtract_group_means(
-        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
-    ) -> Float[Array, "vocabulary dim"]:
+    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
         """Subtract from each row the mean of the rows of its name."""
 
 
@@ -148,77 +131,53 @@ class PairMask(AbstractPairs):
 
     held: Bool[Array, "vocabulary vocabulary"]
 
-    def leads(
-        self, scores: Float[Array, " vocabulary"]
-    ) -> Float[Array, "vocabulary vocabulary"]:
+    def leads(self, scores: ByToken) -> ByMask:
         """a_s − a_r at [s, r]."""
         return scores[:, None] - scores[None, :]
 
-    def divergence(
-        self, duals: Float[Array, "vocabulary vocabulary"]
-    ) -> Float[Array, " vocabulary"]:
+    def divergence(self, duals: ByMask) -> ByToken:
         """Sums over rows less sums over columns."""
         return duals.sum(axis=1) - duals.sum(axis=0)
 
-    def gram(
-        self,
-        rows: Float[Array, "vocabulary axes"],
-        weights: Float[Array, "vocabulary vocabulary"],
-    ) -> Float[Array, "axes axes"]:
+    def gram(self, rows: Rows, weights: ByMask) -> Gram:
         """Aᵀ Lap(W) A."""
         return rows.T @ laplacian(weights) @ rows
 
-    def lengths(
-        self, rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, "vocabulary vocabulary"]:
+    def lengths(self, rows: Rows) -> ByMask:
         """From the Gram matrix of the rows."""
         return difference_lengths(rows)
 
-    def exact_lengths(
-        self, rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, "vocabulary vocabulary"]:
+    def exact_lengths(self, rows: Rows) -> ByMask:
         """Differences of all rows."""
         from_all = lambda row: _lengths(row[None] - rows)  # noqa: E731
         apart = map_blocks(from_all, rows, numbers=rows.size)
         return jnp.where(self.held, apart, 0.0)
 
-    def products(
-        self,
-        rows: Float[Array, "vocabulary axes"],
-        other: Float[Array, "vocabulary axes"],
-    ) -> Float[Array, "vocabulary vocabulary"]:
+    def products(self, rows: Rows, other: Rows) -> ByMask:
         """From the products of all rows."""
         gram = rows @ other.T
         own = jnp.diagonal(gram)
         return own[:, None] + own[None, :] - gram - gram.T
 
     def terms(
-        self,
-        rows: Float[Array, "vocabulary dim"],
-        duals: Float[Array, "vocabulary vocabulary"],
+        self, rows: Rows, duals: ByMask
     ) -> tuple[Float[Array, "dim vocabulary"], Float[Array, "vocabulary parts"]]:
         """Aᵀ, and the terms of Λ."""
         return rows.T, jnp.concatenate([duals, -duals.T], axis=1)
 
     def any_by_token(
         self, some: Bool[Array, "vocabulary vocabulary"]
-    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+    ) -> tuple[Tokens, Tokens]:
         """By rows, and by columns."""
         return some.any(axis=1), some.any(axis=0)
 
-    def joined(
-        self,
-        names: Int[Array, " vocabulary"],
-        some: Bool[Array, "vocabulary vocabulary"],
-    ) -> Int[Array, " vocabulary"]:
+    def joined(self, names: Names, some: Bool[Array, "vocabulary vocabulary"]) -> Names:
         """The least name in each row of a symmetric mask."""
         number = len(names)
         tied = some | some.T | jnp.eye(number, dtype=bool)
         return jnp.min(jnp.where(tied, names[None, :], number), axis=1)
 
-    def subtract_group_means(
-        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
-    ) -> Float[Array, "vocabulary dim"]:
+    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
         """By a matrix of equal names, which is faster than sums by name."""
         together = (names[:, None] == names[None, :]).astype(rows.dtype)
         # Twice, since a mean is known up to rounding, which is the same for all of it.
@@ -251,11 +210,11 @@ class PairList(AbstractPairs):
     edge: Int[Array, "sequences width"]
     vocabulary: int = eqx.field(static=True)
 
-    def leads(self, scores: Float[Array, " vocabulary"]) -> Float[Array, " edges"]:
+    def leads(self, scores: ByToken) -> ByEdge:
         """By edge."""
         return scores[self.winner] - scores[self.loser]
 
-    def divergence(self, duals: Float[Array, " edges"]) -> Float[Array, " vocabulary"]:
+    def divergence(self, duals: ByEdge) -> ByToken:
         """Sums over the edges of every token."""
         none = jnp.zeros(self.vocabulary, duals.dtype)
         return none.at[self.winner].add(duals).at[self.loser].add(-duals)
@@ -270,9 +229,7 @@ class PairList(AbstractPairs):
             vocabulary=self.vocabulary,
         )
 
-    def gram(
-        self, rows: Float[Array, "vocabulary axes"], weights: Float[Array, " edges"]
-    ) -> Float[Array, "axes axes"]:
+    def gram(self, rows: Rows, weights: ByEdge) -> Gram:
         """A product of the differences."""
 
         def of_some(winner: Array, loser: Array, weights: Array) -> Array:
@@ -282,31 +239,23 @@ class PairList(AbstractPairs):
         numbers = 2 * rows.shape[1]
         return sum_blocks(of_some, self.winner, self.loser, weights, numbers=numbers)
 
-    def lengths(self, rows: Float[Array, "vocabulary dim"]) -> Float[Array, " edges"]:
+    def lengths(self, rows: Rows) -> ByEdge:
         """Lengths of differences, and their rounding."""
         eps = jnp.finfo(rows.dtype).eps
         size = self._by_edge(jnp.linalg.norm, rows)
         return (1 + (8 + rows.shape[1]) * eps) * size
 
-    def exact_lengths(
-        self, rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, " edges"]:
+    def exact_lengths(self, rows: Rows) -> ByEdge:
         """Lengths of differences."""
         return jnp.where(self.held, self._by_edge(_lengths, rows), 0.0)
 
-    def _by_edge(
-        self, function: Callable[[Array], Array], rows: Float[Array, "vocabulary dim"]
-    ) -> Float[Array, " edges"]:
+    def _by_edge(self, function: Callable[[Array], Array], rows: Rows) -> ByEdge:
         """Compute a function of every difference."""
         of_edge = lambda s, r: function(rows[s] - rows[r])  # noqa: E731
         numbers = 2 * rows.shape[1]
         return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
 
-    def products(
-        self,
-        rows: Float[Array, "vocabulary axes"],
-        other: Float[Array, "vocabulary axes"],
-    ) -> Float[Array, " edges"]:
+    def products(self, rows: Rows, other: Rows) -> ByEdge:
         """Edge by edge."""
 
         def of_edge(s: Array, r: Array) -> Array:
@@ -316,30 +265,24 @@ class PairList(AbstractPairs):
         return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
 
     def terms(
-        self, rows: Float[Array, "vocabulary dim"], duals: Float[Array, " edges"]
+        self, rows: Rows, duals: ByEdge
     ) -> tuple[Float[Array, "dim ends"], Float[Array, "ends one"]]:
         """A_s and A_r of every edge, and ±λ."""
         ends = jnp.concatenate([self.winner, self.loser])
         return rows[ends].T, jnp.concatenate([duals, -duals])[:, None]
 
-    def any_by_token(
-        self, some: Bool[Array, " edges"]
-    ) -> tuple[Bool[Array, " vocabulary"], Bool[Array, " vocabulary"]]:
+    def any_by_token(self, some: Bool[Array, " edges"]) -> tuple[Tokens, Tokens]:
         """By the ends of the edges."""
         none = jnp.zeros(self.vocabulary, bool)
         return none.at[self.winner].max(some), none.at[self.loser].max(some)
 
-    def joined(
-        self, names: Int[Array, " vocabulary"], some: Bool[Array, " edges"]
-    ) -> Int[Array, " vocabulary"]:
+    def joined(self, names: Names, some: Bool[Array, " edges"]) -> Names:
         """The least name along the edges."""
         least = jnp.minimum(names[self.winner], names[self.loser])
         least = jnp.where(some, least, len(names))
         return names.at[self.winner].min(least).at[self.loser].min(least)
 
-    def subtract_group_means(
-        self, rows: Float[Array, "vocabulary dim"], names: Int[Array, " vocabulary"]
-    ) -> Float[Array, "vocabulary dim"]:
+    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
         """By sums over names."""
         return subtract_group_means(rows, names)
 
@@ -355,15 +298,14 @@ def pairs_of(
 ) -> AbstractPairs:
     """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X, in the smaller layout.
 
+    They are the constraints of the max-margin problem, each once.
+
     Source: mathematics, section 3.
 
     Args:
         selected: result of `selected_tokens`.
         corpus: n sequences.
         single: whether no sequence selects several entries: fewer pairs are possible.
-
-    Returns:
-        The constraints of the max-margin problem; each pair once.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -420,7 +362,7 @@ def _listed(
     return PairList(held, winner, loser, edge, corpus.vocabulary)
 
 
-def _lengths(apart: Float[Array, "*pairs dim"]) -> Float[Array, "*pairs"]:
+def _lengths(apart: Float[Array, "*pairs dim"]) -> ByPair:
     """Compute lengths of vectors, without overflow of their squares."""
     apart = jnp.abs(apart)
     largest = jnp.max(apart, axis=-1, initial=0.0)
@@ -434,10 +376,6 @@ def laplacian(
     """Laplacian of a weighted graph of pairs: aᵀ Lap(W) a = Σ W[s, r] (a_s − a_r)².
 
     Source: mathematics, section 3c.
-
-    Example:
-        >>> laplacian(jnp.array([[0.0, 3.0], [0.0, 0.0]])).tolist()
-        [[3.0, -3.0], [-3.0, 3.0]]
     """
     degree = weights.sum(axis=0) + weights.sum(axis=1)
     return jnp.diag(degree) - weights - weights.T
@@ -446,13 +384,7 @@ def laplacian(
 def difference_lengths(
     embeddings: Float[Array, "vocabulary dim"],
 ) -> Float[Array, "vocabulary vocabulary"]:
-    """Bound the length ‖E_s − E_r‖ of every difference from above.
-
-    Example:
-        >>> tokens = jnp.array([[0.0, 3.0], [4.0, 0.0]])
-        >>> round(difference_lengths(tokens)[0, 1].item(), 6)
-        5.0
-    """
+    """Bound the length ‖E_s − E_r‖ of every difference from above."""
     rows = embeddings - embeddings.mean(axis=0, keepdims=True)
     square = jnp.sum(rows**2, axis=1)
     both = square[:, None] + square[None, :]
@@ -481,12 +413,12 @@ class PairStrength(NamedTuple):
         blur: bound on what errors of the offsets may change of `factor`.
     """
 
-    factor: Float[Array, "*pairs"]
-    log_scale: Float[Array, "*pairs"]
-    magnitude: Float[Array, "*pairs"]
-    blur: Float[Array, "*pairs"]
+    factor: ByPair
+    log_scale: ByPair
+    magnitude: ByPair
+    blur: ByPair
 
-    def times_exp(self, exponent: Float[Array, "..."]) -> Float[Array, "*pairs"]:
+    def times_exp(self, exponent: Float[Array, "..."]) -> ByPair:
         """Compute c e^{exponent} with a single rounding."""
         meets = self.factor != 0
         return self.factor * jnp.exp(
@@ -505,17 +437,6 @@ def pair_strength(
     −ℓ′(y b_{s*}) e^{α_r − α_{s*}}.
 
     Source: mathematics, sections 1b, 1c and 3b.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> chosen = jnp.array([[True, False]])
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, -1.0]))
-        >>> pairs = pairs_of(chosen, bags)
-        >>> strength = jax.jit(pair_strength)(attention(start, bags), chosen, pairs)
-        >>> c = strength.times_exp(jnp.array(0.0))
-        >>> round(c[0, 1].item(), 4), c[1, 0].item()
-        (0.5379, 0.0)
     """
     corpus, entries, logits = problem.corpus, problem.values, problem.offsets
     slots = jnp.argmax(selected, axis=1)

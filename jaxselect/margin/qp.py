@@ -16,7 +16,7 @@ No method is trusted: `measured` decides from p and λ on the tokens themselves,
 twice the digits where rounding could change the decision.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from .pairs import AbstractPairs, PairList
+from .pairs import AbstractPairs, ByPair, PairList, Rows, SomePairs
 from .span import span
 
 # Thresholds are multiples and powers of the rounding eps. "Derived" says that a number
@@ -90,6 +90,11 @@ SHIFT = 0.75
 # Gap from which a point is polished. Derived: a quarter of SOLVED.
 ROUGH = 1024
 
+# Centred tokens by coordinate, and points in these coordinates or in R^d.
+Axes: TypeAlias = Float[Array, "rank vocabulary"]
+Point: TypeAlias = Float[Array, " rank"]
+Vector: TypeAlias = Float[Array, " dim"]
+
 
 class QuadraticProgram(NamedTuple):
     """The tokens of a max-margin problem, scaled to size one, and its pairs.
@@ -100,7 +105,7 @@ class QuadraticProgram(NamedTuple):
         blur: size up to which the format may lose differences; usually zero.
     """
 
-    tokens: Float[Array, "vocabulary dim"]
+    tokens: Rows
     pairs: AbstractPairs
     blur: Float[Scalar, ""]
 
@@ -115,8 +120,8 @@ class Candidate(NamedTuple):
         edges: of a list of pairs, all those with a dual; None if that may be any.
     """
 
-    direction: Float[Array, " dim"]
-    duals: Float[Array, "*pairs"]
+    direction: Vector
+    duals: ByPair
     near: Float[Scalar, ""]
     edges: Int[Array, " few"] | None = None
 
@@ -135,9 +140,9 @@ class Answer(NamedTuple):
             ‖p‖ = Σ λ ‖D‖ / ψ; zero where it is not measured.
     """
 
-    direction: Float[Array, " dim"]
-    duals: Float[Array, "*pairs"]
-    active: Bool[Array, "*pairs"]
+    direction: Vector
+    duals: ByPair
+    active: SomePairs
     gap: Float[Scalar, ""]
     infeasibility: Float[Scalar, ""]
     balance: Float[Scalar, ""]
@@ -205,10 +210,7 @@ def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
 
 
 def _certificate(
-    problem: QuadraticProgram,
-    candidate: Candidate,
-    leads: Float[Array, "*pairs"],
-    point: Float[Array, " dim"],
+    problem: QuadraticProgram, candidate: Candidate, leads: ByPair, point: Vector
 ) -> Answer:
     """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
     (direction, duals, near, _), pairs = candidate, problem.pairs.held
@@ -244,19 +246,16 @@ class HullPoint(NamedTuple):
         certain: vanishing, or gap and x − Dᵀλ are both rounding.
     """
 
-    nearest: Float[Array, " rank"]
-    duals: Float[Array, "*pairs"]
+    nearest: Point
+    duals: ByPair
     gap: Float[Scalar, ""]
     vanishing: Bool[Scalar, ""]
     certain: Bool[Scalar, ""]
 
 
 def normalise(
-    embeddings: Float[Array, "vocabulary dim"],
-    pairs: AbstractPairs,
-) -> tuple[
-    Float[Array, "rank vocabulary"], Float[Array, "dim rank"], Float[Scalar, ""]
-]:
+    embeddings: Rows, pairs: AbstractPairs
+) -> tuple[Axes, Float[Array, "dim rank"], Float[Scalar, ""]]:
     """Write centred tokens as Eᵀ = scale · basis axes, with few coordinates."""
     wins, loses = pairs.any_by_token(pairs.held)
     involved = (wins | loses)[:, None]
@@ -290,12 +289,12 @@ class _Iterate(NamedTuple):
         going: neither converged nor stalled.
     """
 
-    nearest: Float[Array, " rank"]
+    nearest: Point
     margin: Float[Scalar, ""]
-    slack: Float[Array, "*pairs"]
-    duals: Float[Array, "*pairs"]
+    slack: ByPair
+    duals: ByPair
     gap: Float[Scalar, ""]
-    strong: Bool[Array, "*pairs"]
+    strong: SomePairs
     ready: Bool[Scalar, ""]
     iterations: Int[Scalar, ""]
     going: Bool[Scalar, ""]
@@ -306,7 +305,7 @@ _EXCHANGES = 8
 
 
 def nearest_point(
-    axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs
+    axes: Axes, pairs: AbstractPairs
 ) -> tuple[HullPoint, Int[Scalar, ""]]:
     """Find the point nearest to the origin in the hull of E_s − E_r."""
     start = _begin(axes, pairs)
@@ -349,9 +348,7 @@ def nearest_point(
     return found, iterate.iterations
 
 
-def _rounding(
-    axes: Float[Array, "rank vocabulary"], nearest: Float[Array, " rank"]
-) -> Float[Scalar, ""]:
+def _rounding(axes: Axes, nearest: Point) -> Float[Scalar, ""]:
     """Estimate the rounding of a score relative to the margin ‖x‖²."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     score = jnp.max(jnp.abs(nearest) @ jnp.abs(axes))
@@ -359,11 +356,7 @@ def _rounding(
     return CERTAIN * eps * jnp.clip(ratio, 1.0, RANGE)
 
 
-def _on_strong(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    iterate: _Iterate,
-) -> HullPoint:
+def _on_strong(axes: Axes, pairs: AbstractPairs, iterate: _Iterate) -> HullPoint:
     """Call `_exact` on the strong pairs, exchanging some while that helps."""
     vanishing = _vanishes(iterate.nearest, iterate.gap)
     guessed = iterate.iterations == 0
@@ -398,12 +391,12 @@ def _on_strong(
 
 
 def _exact(
-    axes: Float[Array, "rank vocabulary"],
+    axes: Axes,
     pairs: AbstractPairs,
-    strong: Bool[Array, "*pairs"],
-    duals: Float[Array, "*pairs"],
+    strong: SomePairs,
+    duals: ByPair,
     vanishing: Bool[Scalar, ""],
-) -> tuple[HullPoint, Bool[Array, "*pairs"]]:
+) -> tuple[HullPoint, SomePairs]:
     """Find the shortest p with D p = 1 on the strong pairs, or vanishing duals.
 
     There are usually many more strong pairs than their rank, so D_A G⁺ with G =
@@ -462,20 +455,13 @@ def _exact(
     return found, exchanged
 
 
-def _convex(
-    pairs: Bool[Array, "*pairs"],
-    duals: Float[Array, "*pairs"],
-) -> Float[Array, "*pairs"]:
+def _convex(pairs: SomePairs, duals: ByPair) -> ByPair:
     """Duals as the weights of a convex combination of some pairs."""
     duals = jnp.where(pairs, jnp.maximum(duals, 0.0), 0.0)
     return duals / jnp.maximum(duals.sum(), jnp.finfo(duals.dtype).tiny)
 
 
-def misses(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    point: Float[Array, " rank"],
-) -> Bool[Array, "*pairs"]:
+def misses(axes: Axes, pairs: AbstractPairs, point: Point) -> SomePairs:
     """Whether D p < 1, by pair."""
     # A pair that misses the margin by rounding only would come and go without end.
     rounding = jnp.finfo(axes.dtype).eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
@@ -486,7 +472,7 @@ def misses(
 _ITERATIONS = 60
 
 
-def _begin(axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs) -> _Iterate:
+def _begin(axes: Axes, pairs: AbstractPairs) -> _Iterate:
     """Start from equal duals, tilted once towards the pairs of smallest margin."""
     dtype = axes.dtype
     eps = jnp.finfo(dtype).eps
@@ -520,11 +506,7 @@ def _begin(axes: Float[Array, "rank vocabulary"], pairs: AbstractPairs) -> _Iter
     )
 
 
-def _advance(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    state: _Iterate,
-) -> _Iterate:
+def _advance(axes: Axes, pairs: AbstractPairs, state: _Iterate) -> _Iterate:
     """Take one predictor–corrector step, in relative changes of λ and z."""
     nearest, margin, slack, duals = state[:4]
     tiny = jnp.finfo(axes.dtype).tiny
@@ -597,7 +579,7 @@ def _advance(
 
 
 def _accepted(
-    axes: Float[Array, "rank vocabulary"],
+    axes: Axes,
     pairs: AbstractPairs,
     state: _Iterate,
     moved: tuple[Array, Array, Array, Array],
@@ -634,10 +616,7 @@ def _accepted(
 
 
 def relative_gap(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    nearest: Float[Array, " rank"],
-    hull_point: Float[Array, " rank"],
+    axes: Axes, pairs: AbstractPairs, nearest: Point, hull_point: Point
 ) -> Float[Scalar, ""]:
     """Compute the gap 1 − (min Dx)²/(‖x‖²‖Dᵀλ‖²) of optimally scaled x and λ."""
     least = pairs.least(nearest @ axes)
@@ -647,19 +626,13 @@ def relative_gap(
     return jnp.where(jnp.isfinite(gap), gap, jnp.inf)
 
 
-def _vanishes(
-    nearest: Float[Array, " rank"], gap: Float[Scalar, ""]
-) -> Bool[Scalar, ""]:
+def _vanishes(nearest: Point, gap: Float[Scalar, ""]) -> Bool[Scalar, ""]:
     """Whether x is small and separates no pair, as x = 0 would."""
     small = nearest @ nearest < jnp.finfo(nearest.dtype).eps ** SEEMS_ZERO
     return small & (gap > 0.9)
 
 
-def polish(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    found: HullPoint,
-) -> HullPoint:
+def polish(axes: Axes, pairs: AbstractPairs, found: HullPoint) -> HullPoint:
     """Polish an answer, exchanging pairs whose margin is close to one."""
     eps, tiny = jnp.finfo(axes.dtype).eps, jnp.finfo(axes.dtype).tiny
     least = pairs.least(found.nearest @ axes)
@@ -688,15 +661,8 @@ def polish(
 
 
 def _solve_on_strong(
-    axes: Float[Array, "rank vocabulary"],
-    pairs: AbstractPairs,
-    strong: Bool[Array, "*pairs"],
-    duals: Float[Array, "*pairs"],
-) -> tuple[
-    HullPoint,
-    Float[Array, "*pairs"],
-    Bool[Array, "*pairs"],
-]:
+    axes: Axes, pairs: AbstractPairs, strong: SomePairs, duals: ByPair
+) -> tuple[HullPoint, ByPair, SomePairs]:
     """Find the shortest p with D p = 1 on strong pairs, its duals, and pairs to try.
 
     With centred tokens U σ Wᵀ and scores a = U z, the equation D p = 1 becomes Uᵀ Lap U
@@ -739,21 +705,13 @@ def _solve_on_strong(
     return found, duals, exchanged
 
 
-def precise_differences(
-    pairs: AbstractPairs,
-    tokens: Float[Array, "vocabulary dim"],
-    point: Float[Array, " dim"],
-) -> Float[Array, "*pairs"]:
+def precise_differences(pairs: AbstractPairs, tokens: Rows, point: Vector) -> ByPair:
     """Compute (E_s − E_r)ᵀp of every pair with twice the digits."""
     high, low = _product(tokens, point)
     return pairs.leads(high) + pairs.leads(low)
 
 
-def combination(
-    pairs: AbstractPairs,
-    tokens: Float[Array, "vocabulary dim"],
-    duals: Float[Array, "*pairs"],
-) -> Float[Array, " dim"]:
+def combination(pairs: AbstractPairs, tokens: Rows, duals: ByPair) -> Vector:
     """Compute Dᵀλ = EᵀΛ, where the sums in Λ cancel, with twice the digits."""
     matrix, terms = pairs.terms(tokens, duals)
     high, low = _sum(terms)
@@ -833,7 +791,7 @@ def survives(
     return jnp.all(jnp.isfinite(after) & (~matters | normal))
 
 
-def norm(vector: Float[Array, " dim"]) -> Float[Scalar, ""]:
+def norm(vector: Vector) -> Float[Scalar, ""]:
     """Compute ‖p‖ without overflow of its square; the derivative at zero is zero."""
     largest = jnp.max(jnp.abs(lax.stop_gradient(vector)), initial=0.0)
     some = largest > 0

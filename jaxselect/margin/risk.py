@@ -9,7 +9,6 @@ outputs holds for weights near the best entries (mathematics, section 3n).
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
@@ -22,7 +21,7 @@ from ..model.attention import (
 )
 from ..problem import Problem
 from .max_margin import MaxMargin, MaxMarginStatus
-from .pairs import ROUNDINGS, lead_range
+from .pairs import ROUNDINGS
 
 
 class BestEntries(eqx.Module):
@@ -37,15 +36,14 @@ class BestEntries(eqx.Module):
             g − φ is the margin of the second best entry. ∞ for a bag of one entry or of
             weight zero.
         attained: whether no mixture of entries is better than e∗ in any bag.
-        largest_step: 2/β, β a bound on the Hessian of L where the risk is lower: the
-            certificate is one of gradient descent with any smaller constant step.
+        reach: φ of every bag.
     """
 
     selected: Bool[Array, "sequences width"]
     excess: Float[Array, " sequences"]
     barrier: Float[Array, " sequences"]
     attained: Bool[Scalar, ""]
-    largest_step: Float[Scalar, ""]
+    reach: Float[Array, " sequences"]
 
     @property
     def below(self) -> Bool[Scalar, ""]:
@@ -68,13 +66,6 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     cancellation.
 
     Source: mathematics, section 3n.
-
-    Args:
-        problem: with any start.
-        query: θ, in coordinates of the problem.
-
-    Returns:
-        The entries, the excess risk of every bag and its barrier.
 
     Example:
         >>> from jaxselect import cross_attention
@@ -116,7 +107,8 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     if isinstance(margin, OutputMargin):
         weight = weights.sum(axis=1)
         blur = -jnp.expm1(-2 * error[:, 0]) * weight
-        fall, reach = _of_outputs(margin, less, others, weight, least, fall, blur)
+        apart = jnp.where(others[..., None], less, 0.0)
+        fall, reach = _of_outputs(margin, apart, weight, least, fall, blur)
     else:
         reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
     excess = corpus.weighted(corpus.loss.excess(margin.value, fall)) * (1 + eps)
@@ -126,14 +118,13 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
         excess=jnp.where(several, excess, 0.0),
         barrier=jnp.where(several, barrier, jnp.inf),
         attained=attained,
-        largest_step=_largest_step(problem, margin, reach),
+        reach=reach,
     )
 
 
 def _of_outputs(
     margin: OutputMargin,
-    less: Float[Array, "sequences width classes"],
-    others: Bool[Array, "sequences width"],
+    apart: Float[Array, "sequences width classes"],
     weight: Float[Array, " sequences"],
     least: Float[Array, " sequences"],
     fall: Float[Array, " sequences"],
@@ -141,13 +132,14 @@ def _of_outputs(
 ) -> tuple[Float[Array, " sequences"], Float[Array, " sequences"]]:
     """Bound G(f) − G(b_{e∗}) from above, ∞ where Q is not below Q̄, and give ¾ γ Q̄.
 
-    Q is known to within `blur`.
+    `apart` is b_{e∗} − b_e, zero for what is no other entry; Q is known to within
+    `blur`.
 
     Source: mathematics, theorem 3n.5.
     """
     eps = jnp.finfo(fall.dtype).eps * ROUNDINGS
-    far = jnp.max(jnp.where(others, jnp.abs(less).max(axis=-1), 0.0), axis=1)
-    most = jnp.max(jnp.where(others, margin.size_along(less), 0.0), axis=1)
+    far = jnp.max(jnp.abs(apart), axis=(1, 2))
+    most = jnp.max(margin.size_along(apart), axis=1)
     second = margin.loss.second
     near = least / (most + 2 * second * far**2)
     fall = fall + eps * jnp.abs(margin.value)
@@ -168,35 +160,3 @@ def _class_range(
     highest = jnp.max(jnp.where(other, less, -jnp.inf), axis=-1)
     lowest = jnp.min(jnp.where(other, less, jnp.inf), axis=-1)
     return jnp.max(jnp.where(others, highest - lowest, 0.0), axis=1)
-
-
-def _largest_step(
-    problem: Problem,
-    margin: FunctionalMargin | OutputMargin,
-    reach: Float[Array, " sequences"],
-) -> Float[Scalar, ""]:
-    """Compute 2/β, β = Σ_X w_X D_X² S_X (L₁/4 + L₂ S_X/16), on margins within reach.
-
-    D_X bounds the differences of rows of a bag, S_X those of its values.
-    """
-    corpus = problem.corpus
-
-    def length(bag: tuple[Array, Array]) -> Array:
-        tokens, there = bag
-        rows = problem.rows[tokens]
-        centre = jnp.mean(rows, axis=0, where=there[:, None])
-        lengths = jnp.linalg.norm(rows - centre[None], axis=1)
-        return 2 * jnp.max(jnp.where(there, lengths, 0.0))
-
-    # Bag by bag: all rows of all bags may not fit.
-    longest = jax.lax.map(length, (corpus.tokens, problem.present))
-    spread = lead_range(margin, problem.values, problem.present)
-    if isinstance(margin, OutputMargin):
-        first, second, _ = margin.bounds_near(corpus.loss, spread)
-    else:
-        first, second, _ = corpus.loss.bounds_near(margin.value, reach)
-        if (corpus.classes or 2) > 2:
-            second = second + first
-    curvature = longest**2 * spread * (first / 4 + second * spread / 16)
-    total = corpus.weighted(jnp.where(longest > 0, curvature, 0.0)).sum()
-    return 2 / total

@@ -45,22 +45,6 @@ def check_problem(parameters: Any, corpus: Any) -> None:
 
     Entry points call it before anything is traced, since JAX reads past the end of E
     without an error.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled sequences.
-
-    Raises:
-        BadInput: another kind of argument, E with another number of rows than the
-            vocabulary has tokens, labels ±1 with several heads, or classes that are not
-            as many as the heads.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> start = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
-        >>> check_problem(start, from_sequences([[0, 2]], [1], vocabulary=3))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: 2 tokens beside a corpus with a vocabulary of 3: ...
     """
     checks.of_kind("parameters", parameters, Parameters)
     check_corpus(corpus)
@@ -247,7 +231,10 @@ class Coordinates(eqx.Module):
         self, vectors: Float[Array, "*rows axes"]
     ) -> Float[Array, "*rows dim"]:
         """Compute F x + residual, for queries of a flow from p_0."""
-        return _plus(self.lift_vectors(vectors), self.residual)
+        lifted = self.lift_vectors(vectors)
+        if self.residual is None:
+            return lifted
+        return lifted + jnp.broadcast_to(self.residual, lifted.shape)
 
 
 class Products(eqx.Module):
@@ -304,33 +291,21 @@ class Frame(Coordinates):
 
     Attributes:
         parameters: (E, p_0, v) in the frame; E has no part along the last axis.
-        head_residual: v − F Fᵀv, which no score sees.
     """
 
     parameters: Parameters
-    head_residual: Float[Array, " dim *classes"] | None
-
-    def heads(self, vectors: Float[Array, "*rows axes"]) -> Float[Array, "*rows dim"]:
-        """Compute F x + head_residual, for heads of a flow from v."""
-        return _plus(self.lift_vectors(vectors), self.head_residual)
 
 
 def frame(parameters: Parameters) -> Frame:
     """Find few coordinates that hold (E, p_0).
 
     F holds orthonormal axes Q of the span of E, and p_0's direction off that span. E p,
-    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, even
-    along changes of E that leave the span.
+    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, once and
+    in both modes, even along changes of E that leave the span. Where rows of E depend
+    on each other, a change of E may add to their span what no coordinate holds:
+    derivatives in E are NaN there, those in p_0 and v are not.
 
     Source: mathematics, section 4b.
-
-    Args:
-        parameters: (E, p_0, v).
-
-    Returns:
-        The frame; differentiable once in E, p_0 and v, in both modes. Where rows of E
-        depend on each other, a change of E may add to their span what no coordinate
-        holds: derivatives in E are NaN there, those in p_0 and v are not.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian
@@ -344,9 +319,7 @@ def frame(parameters: Parameters) -> Frame:
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
-        return Frame(
-            parameters=parameters, axes=None, residual=None, head_residual=None
-        )
+        return Frame(parameters=parameters, axes=None, residual=None)
     query = _once(parameters.query)
     axes = _axes(embeddings, jax.lax.stop_gradient(query))
     # The axes follow the rows, which get no part off their span.
@@ -354,12 +327,7 @@ def frame(parameters: Parameters) -> Frame:
     head = parameters.head
     inside = head @ axes if head.ndim == 1 else axes.T @ head
     few = Parameters(rows.at[:, -1].set(0.0), query @ axes, inside)
-    return Frame(
-        parameters=few,
-        axes=axes,
-        residual=query - axes @ few.query,
-        head_residual=head - axes @ inside,
-    )
+    return Frame(parameters=few, axes=axes, residual=query - axes @ few.query)
 
 
 @jax.custom_jvp
@@ -425,13 +393,3 @@ def _of_finite(
     """Apply a function to rows; infinite ones (a path after its end) stay infinite."""
     finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
     return jnp.where(finite, function(jnp.where(finite, vectors, 0.0)), jnp.inf)
-
-
-def _plus(
-    vectors: Float[Array, "*rows dim"], residual: Float[Array, " dim"] | None
-) -> Float[Array, "*rows dim"]:
-    return (
-        vectors
-        if residual is None
-        else vectors + jnp.broadcast_to(residual, vectors.shape)
-    )

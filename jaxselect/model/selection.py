@@ -21,13 +21,7 @@ WIDTH = 0.5
 
 
 def frequencies(corpus: Corpus) -> Float[Array, "sequences width"]:
-    """Compute the share C_X[s] / T_X of every token in its sequence, in bag layout.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> frequencies(from_sequences([[1, 1, 0, 1]], [1], vocabulary=2)).tolist()
-        [[0.25, 0.75]]
-    """
+    """Compute the share C_X[s] / T_X of every token in its sequence, in bag layout."""
     return corpus.counts / corpus.counts.sum(axis=1, keepdims=True)
 
 
@@ -73,17 +67,7 @@ def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
 def class_importance(
     corpus: Corpus, *, classes: int
 ) -> Float[Array, "vocabulary classes"]:
-    """Compute the importance for each of K classes: mean_X (1{y=k} − 1/K) C_X[s] / T_X.
-
-    Args:
-        corpus: n sequences with labels 0 … K − 1.
-        classes: K.
-
-    Returns:
-        α^k; a row sums to zero.
-
-    Raises:
-        BadInput: another label.
+    """Compute the importance for each class, mean_X (1{y=k} − 1/K) C_X[s] / T_X.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -121,12 +105,6 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     For labels ±1 these are the completely positive and completely negative ones.
 
     Source: mathematics, sections 1 and 1c.
-
-    Args:
-        corpus: n labelled sequences.
-
-    Returns:
-        A mask over the vocabulary.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -237,15 +215,10 @@ def selected_output(
 ) -> Float[Array, " sequences *classes"]:
     """Compute the limit of every output: the mean of b over the selected entries.
 
-    It is Σ e^α b / Σ e^α over them, which weighs tokens by their counts, or zero if
-    there are none.
+    It is Σ e^α b / Σ e^α over them, with the offsets α, which weighs tokens by their
+    counts, or zero if there are none.
 
     Source: mathematics, section 3.
-
-    Args:
-        values: b of every entry.
-        offsets: α of every entry.
-        selected: result of `selected_tokens`.
 
     Example:
         >>> values = jnp.array([[3.0, 0.0], [0.0, 9.0]])
@@ -318,12 +291,6 @@ def mean_coverage(
     """Average `coverage` over the classes that have important tokens.
 
     NaN where no class has one.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> bags = from_sequences([[0], [1], [0]], [1, -1, 1], vocabulary=2)
-        >>> round(mean_coverage(jnp.array([1.0, 0.5]), bags).item(), 4)
-        0.8333
     """
     label = corpus.labels
     share = jnp.where(label > 0, by_class[0], by_class[1])

@@ -31,13 +31,7 @@ _SHARE_OF_ROOT = 2.0**-10
 
 
 def within_range(step_size: Any, dtype: jnp.dtype | str) -> None:
-    """Refuse a concrete η₀ that is negative, NaN, or makes norms of E overflow.
-
-    Example:
-        >>> within_range(1e300, "float64")
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: step_size 1e+300: wanted a number between ...
-    """
+    """Refuse a concrete η₀ that is negative, NaN, or makes norms of E overflow."""
     most = _SHARE_OF_ROOT * float(jnp.finfo(dtype).max) ** 0.5
     between("step_size", step_size, -most, most)
     at_least("step_size", step_size, 0.0)
@@ -163,8 +157,7 @@ def start_slope(loss: Loss, heads: int = 1) -> float:
 
 
 def _along_heads(
-    values: Float[Array, " vocabulary *classes"],
-    head: Float[Array, " dim *classes"],
+    values: Float[Array, " vocabulary *classes"], head: Float[Array, " dim *classes"]
 ) -> Float[Array, "vocabulary dim"]:
     """Changes of E along the heads: x vᵀ, or Σ_k x_k v_kᵀ."""
     return jnp.outer(values, head) if head.ndim == 1 else values @ head.T
@@ -175,17 +168,10 @@ def predicted_alignment(
 ) -> Float[Array, " vocabulary *classes"]:
     """Predict E_sᵀv after the step by Lemma 4.1: −ℓ′(0) η₀ α_s.
 
-    For the logistic loss −ℓ′(0) = ½; for cross-entropy it is η₀ α_s^k for class k.
+    For the logistic loss −ℓ′(0) = ½; for cross-entropy it is η₀ α_s^k for class k. Its
+    error is of order (1 + η₀) d^{−1/2}.
 
     Source: mathematics, sections 1b and 2.
-
-    Args:
-        corpus: n labelled sequences.
-        step_size: η₀.
-
-    Returns:
-        The prediction, for each class where there are several; its error is of order
-        (1 + η₀) d^{−1/2}.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -207,19 +193,11 @@ def alignment_error(
 ) -> Float[Scalar, ""]:
     """Measure the relative error of Lemma 4.1: ‖E¹ − E⁰ − c α vᵀ‖_F / ‖c α‖.
 
-    c = −ℓ′(0) η₀. The initial embeddings cancel, so this measures the step alone. It
-    falls like d^{−1/2} and, to leading order, does not depend on η₀.
+    c = −ℓ′(0) η₀, of the `embedding_step` from E⁰ to E¹. The initial embeddings cancel,
+    so this measures the step alone. It falls like d^{−1/2} and, to leading order, does
+    not depend on η₀.
 
     Source: mathematics, section 2.
-
-    Args:
-        before: (E⁰, p, v).
-        after: (E¹, p, v), of `embedding_step`.
-        corpus: the bags of that step.
-        step_size: η₀ of that step.
-
-    Returns:
-        A number ≥ 0.
 
     Example:
         >>> from jaxselect import from_sequences, gaussian_reduced

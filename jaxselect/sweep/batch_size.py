@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ..compilation import compile_options, fast_compile_options
-from .grid import FAMILIES, Grid, Shape
+from .grid import Grid, Shape
 from .run import lane_kinds, program
 
 CHUNK_SIZE = {"cpu": 8, "gpu": 256, "tpu": 64}
@@ -40,12 +40,8 @@ def chunk_layout(
 ) -> tuple[bool, int]:
     """Choose whether a chunk runs in lockstep, and how many runs it has.
 
-    Args:
-        grid: grid of trials.
-        kind: kind of device: `cpu`, `gpu` or `tpu`.
-        vmapped: in step or not; by default on accelerators.
-        chunk_size: by default what suits the device.
-        measured: let a device say how many runs it holds.
+    By default runs are in step on accelerators, and a chunk has what suits the `kind`
+    of device: `cpu`, `gpu` or `tpu`; where it is `measured`, what its memory holds.
 
     Example:
         >>> chunk_layout(Grid(), "cpu")
@@ -81,9 +77,6 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
     The program of the largest shape is compiled with the options of the sweep, so JAX's
     cache keeps it; it is compiled again only if it does not fit.
-
-    Returns:
-        See `max_batch`; `most` where a device does not say its memory.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -103,16 +96,11 @@ def lanes_per_device(grid: Grid, most: int) -> int:
 
 
 def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
-    """Find the largest power of two, up to a bound, of runs that fit.
+    """Find the largest power of two, up to `most`, of runs that fit into bytes.
 
-    Args:
-        held: bytes that a program of so many runs takes, which grow by as many with
-            each run; asked once, or twice where the most do not fit.
-        available: bytes of the device.
-        most: runs, a power of two.
-
-    Returns:
-        One or more: the device will say what is wrong with one.
+    The bytes `held` by a program of so many runs grow by as many with each run; it is
+    asked once, or twice where the most do not fit. Of one the device will say what is
+    wrong.
 
     Example:
         >>> max_batch(lambda lanes: 100 + 7 * lanes, 1000, 256)
@@ -135,19 +123,7 @@ def bytes_needed(memory_of: Any) -> int:
     return sum(getattr(memory_of, f"{part}_size_in_bytes") for part in parts)
 
 
-def sizes(grid: Grid, shape: Shape) -> tuple[int, int, int]:
-    """Return the numbers of sequences, slots and tokens of one run of a shape."""
-    if any(grid.draw is known for known, _ in FAMILIES.values()):
-        # These are known without a draw, which refuses whatever is no int32.
-        of = dict(shape)
-        tokens = of.get("classes", 2) * of["relevant"] + of["irrelevant"]
-        return of["sequences"], of["length"], tokens
-    bags = grid.bags(shape)
-    sequences, length = bags.tokens.shape
-    return sequences, length, bags.vocabulary
-
-
 def _size(grid: Grid, shape: Shape) -> int:
     """Count the numbers in the bags and embeddings of one run, to compare shapes."""
-    sequences, length, tokens = sizes(grid, shape)
-    return sequences * length + tokens**2
+    bags = grid.bags(shape)
+    return bags.tokens.size + bags.vocabulary**2

@@ -26,12 +26,6 @@ PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")
 def description(grid: Grid, chunk_size: int, vmapped: bool, kind: str) -> dict:
     """Describe how a results folder is made, in plain values for JSON.
 
-    Args:
-        grid: grid of trials.
-        chunk_size: runs per chunk.
-        vmapped: runs of a chunk in step.
-        kind: kind of device: `cpu`, `gpu` or `tpu`.
-
     Raises:
         BadInput: a function of the grid that no other process can import, or a file
             that was edited after this process imported it.

@@ -58,12 +58,7 @@ _KNOWN |= EMBEDDINGS
 def arguments_of(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, inspect.Parameter]:
-    """Arguments of a family and of an `Embed` that axes may set, by name.
-
-    Example:
-        >>> list(arguments_of(independent_tokens))[-2:]
-        ['irrelevant_share', 'weakest']
-    """
+    """Arguments of a family and of an `Embed` that axes may set, by name."""
     return _after(embed, 3) | _after(draw, 1)
 
 
@@ -76,15 +71,7 @@ def _after(function: Callable[..., Any], first: int) -> dict[str, inspect.Parame
 def _default_axes(
     draw: Draw, embed: Callable[..., Any] = embedding_step
 ) -> dict[str, tuple]:
-    """Return the default values of the axes.
-
-    They are those of `FAMILIES`, or the numeric defaults in the signature of any other
-    function.
-
-    Example:
-        >>> _default_axes(independent_tokens)["irrelevant_share"]
-        (0.0,)
-    """
+    """Return the default values of the axes: of `FAMILIES`, or of a signature."""
     named = [axes for known, axes in FAMILIES.values() if draw is known]
     parameters = _after(embed, 3) | ({} if named else _after(draw, 1))
     found = {
@@ -139,12 +126,8 @@ def importable(name: str, function: Callable[..., Any]) -> str:
 def located(name: str) -> Callable[..., Any]:
     """Return the function with a given `label`.
 
-    Args:
-        name: a short one of `FAMILIES` or `EMBEDDINGS`, else `module:name`; with
-            settings in brackets where it makes the function, as `embedding_steps(4)`.
-
-    Returns:
-        The function.
+    It is a short name of `FAMILIES` or `EMBEDDINGS`, else `module:name`; with settings
+    in brackets where it makes the function, as `embedding_steps(4)`.
 
     Raises:
         BadInput: no such module, or nothing to call of that name in it.
@@ -325,10 +308,7 @@ class Grid:
         return f"Grid({self._plain(label(self.draw), label(self.embed))})"
 
     def described(self) -> dict[str, Any]:
-        """Describe the grid in plain values, with functions by importable names.
-
-        Returns:
-            `family` and every axis, then the other settings; ready for JSON.
+        """Describe the grid in values for JSON, with functions by importable names.
 
         Raises:
             BadInput: a function that no other process can import.
@@ -363,11 +343,7 @@ class Grid:
         return math.prod(len(values) for values in self.values.values())
 
     def check(self) -> None:
-        """Refuse, before tracing, a grid whose values no trial accepts.
-
-        Raises:
-            BadInput: what arrived, what was wanted.
-        """
+        """Refuse, before tracing, a grid whose values no trial accepts."""
         for name, values in self.values.items():
             if not values or len(set(values)) < len(values):
                 raise BadInput(f"{name} {values}: wanted one or more, all different")
@@ -415,14 +391,7 @@ class Grid:
         return len(jax.eval_shape(begun, found).start)
 
     def bags(self, shape: Shape, values: Iterable[float] | None = None) -> Corpus:
-        """Return the shapes of a corpus without computing it.
-
-        Args:
-            shape: one of `shapes`.
-            values: on the traced axes of the family; the first of each by default.
-
-        Returns:
-            Kinds of arrays in place of arrays.
+        """Return the shapes of a corpus, at the first values by default.
 
         Raises:
             BadInput: settings that the family refuses, or no corpus.
@@ -441,18 +410,7 @@ class Grid:
         return found
 
     def cell(self, shape: Shape, *values: Any) -> Cell:
-        """The start of one trial.
-
-        Args:
-            shape: one of `shapes`.
-            *values: of the traced axes, as `traced` orders them.
-
-        Returns:
-            The cell.
-
-        Raises:
-            BadInput: an axis that neither the family nor `embed` takes.
-        """
+        """The start of one trial, by values of the traced axes in their order."""
         every = dict(shape) | dict(zip(self.traced, values, strict=True))
         last = [every.pop(name) for name in NUMBERS]
         of_draw, of_embed = split(every, self.draw, self.embed)
@@ -471,12 +429,7 @@ class Grid:
 
 
 def lane_values(grid: Grid, lanes: np.ndarray) -> dict[str, np.ndarray]:
-    """Look up the values of the traced axes at flat indices into the grid.
-
-    Example:
-        >>> lane_values(Grid(seed=(5, 6)), np.array([1]))["seed"].tolist()
-        [6]
-    """
+    """Look up the values of the traced axes at flat indices into the grid."""
     axes = grid.values
     indices = np.unravel_index(lanes, [len(values) for values in axes.values()])
     found = {

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -42,12 +43,13 @@ from ..compilation import (
     keep_compiled_programs,
 )
 from ..files import writing
+from ..margin.certificate import TrialStatus
 from .batch_size import chunk_layout, compile_options_for
 from .description import description
 from .grid import NUMBERS, Grid, Shape
 from .labels import load
-from .run import plan, program, run_and_write
-from .store import finished, prepare, require_same, tidy
+from .run import ONWARD, plan, program, run_chunk
+from .store import finished, prepare, require_same, tidy, write_chunk
 
 if TYPE_CHECKING:
     import xarray
@@ -74,14 +76,10 @@ class Job:
     folder: Path
 
     def begin(self, kind: str, alone: bool = True) -> list[int]:
-        """Make the folder ready.
+        """Make the folder ready, and return the chunks to run.
 
-        Args:
-            kind: kind of the devices, which results depend on.
-            alone: nobody else writes there now.
-
-        Returns:
-            Chunks to run.
+        Results depend on the kind of the devices. Nobody else writes there if it is
+        `alone`.
 
         Raises:
             BadInput: the folder holds results of other settings, or the code on disk is
@@ -100,20 +98,28 @@ class Job:
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk in this process and write it."""
         with enable_x64(self.grid.precision == "float64"):
-            return run_and_write(
-                self.grid,
-                index,
-                self.folder,
-                chunk_size=self.chunk_size,
-                vmapped=self.vmapped,
-                device=device,
-                programs=self.program,
-            )
+            chunk = _planned(self.grid, self.chunk_size)[index]
+            in_step = self.chunk_size if self.vmapped else None
+            run = self.program(chunk.shape)
+            rows = run_chunk(self.grid, chunk, run, in_step=in_step, device=device)
+        # What a further stage begins with; the length of p differs between shapes.
+        kept = [name for name in rows.dtype.names or () if name not in ONWARD]
+        write_chunk(self.folder, index, rows[kept])
+        counts = Counter(TrialStatus(code).name for code in rows["status"])
+        return {"index": index, "lanes": len(rows), "statuses": dict(counts)}
 
-    def program(self, grid: Grid, shape: Shape, vmapped: bool) -> Callable[..., Any]:
+    def program(self, shape: Shape) -> Callable[..., Any]:
         """Compile the program of a shape with the options that suit the grid."""
-        options = tuple(compile_options_for(grid).items())
-        return _compiled(options, *program_key(grid, shape, vmapped))
+        options = tuple(compile_options_for(self.grid).items())
+        # Grids that differ in values of traced axes alone share a program.
+        fixed = self.grid.fixed
+        axes = {name: (0,) if name in fixed else (0.5,) for name in self.grid.axes}
+        numbers = {name: getattr(Grid, name) for name in NUMBERS}
+        bare = replace(self.grid, axes=axes, **numbers)
+        return _compiled(options, bare, shape, self.vmapped)
+
+
+_planned = functools.cache(plan)
 
 
 @functools.cache
@@ -121,13 +127,6 @@ def _compiled(
     options: tuple[tuple[str, Any], ...], grid: Grid, shape: Shape, vmapped: bool
 ) -> Callable[..., Any]:
     return jax.jit(program(grid, shape, vmapped), compiler_options=dict(options))
-
-
-def program_key(grid: Grid, shape: Shape, vmapped: bool) -> tuple[Grid, Shape, bool]:
-    """Return the arguments of `program` for a grid."""
-    axes = {name: (0,) if name in grid.fixed else (0.5,) for name in grid.axes}
-    bare = replace(grid, axes=axes, **{name: getattr(Grid, name) for name in NUMBERS})
-    return bare, shape, vmapped
 
 
 def run_grid(
@@ -203,17 +202,8 @@ def local(
     """Run on this machine, with a process per core or a thread per accelerator.
 
     On CPU, two threads of one process whose programs sort or factorise inside a loop
-    can deadlock (jaxlib 0.10.2), so each core gets its own process.
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the chunks in flight.
-        kind: kind of device, as `probe` says.
-        workers: processes, or devices to use.
-
-    Yields:
-        One entry per finished chunk.
+    can deadlock (jaxlib 0.10.2), so each core gets its own process. After `stop` is
+    set, only the chunks in flight are run.
     """
     if workers == 1 or len(pending) == 1:
         for index in pending:
@@ -229,17 +219,7 @@ def local(
 def on_devices(
     job: Job, pending: list[int], stop: threading.Event, devices: list
 ) -> Iterator[Done]:
-    """Run chunks on all devices of this process, one thread per device.
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the chunks in flight.
-        devices: of JAX.
-
-    Yields:
-        One entry per finished chunk.
-    """
+    """Run chunks on devices of this process, one thread per device."""
     free = list(devices)
 
     def run(index: int) -> Done:
@@ -253,56 +233,8 @@ def on_devices(
         yield from _fed(pool, run, pending, stop, len(devices))
 
 
-def over_ray(
-    job: Job, pending: list[int], stop: threading.Event, kind: str
-) -> Iterator[Done]:
-    """Run chunks as tasks of a Ray cluster, whose workers may join and leave.
-
-    The cluster is the one that `RAY_ADDRESS` names (`auto` for one that was started on
-    this machine). Without it Ray is started for this process, and listens on 127.0.0.1
-    alone. A cluster of several machines listens on all addresses, and who reaches a
-    port of it can run any program there: its operator closes those ports to all but its
-    machines, and sets `RAY_AUTH_MODE=token` where Ray has it (2.52).
-
-    Args:
-        job: what to run.
-        pending: chunks to run.
-        stop: set to end after the tasks that have started.
-        kind: kind of the devices a task asks for.
-
-    Yields:
-        One entry per finished chunk.
-
-    Raises:
-        BadInput: Ray is not installed.
-    """
-    alone = os.environ.get("RAY_ADDRESS", "local") in ("", "local")
-    if alone:
-        # Read by Ray when it is imported: no cluster beyond the loop-back.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    try:
-        import ray
-    except ImportError:
-        raise BadInput(
-            "the ray launcher needs Ray, which is not installed: "
-            "pip install 'jaxselect[cluster]'"
-        ) from None
-    if not ray.is_initialized():
-        whose = {"address": "local", "include_dashboard": False} if alone else {}
-        ray.init(log_to_driver=False, **whose)
-    run = ray.remote(max_retries=-1, num_cpus=1, num_gpus=int(kind == "gpu"))(_run)
-    waiting = [run.remote(job, index) for index in pending]
-    while waiting:
-        ready, waiting = ray.wait(waiting, timeout=0.5)
-        for reference in ready:
-            yield ray.get(reference)
-        if stop.is_set():
-            for reference in waiting:
-                ray.cancel(reference)
-            return
-
-
-def _run(job: Job, index: int) -> Done:
+def run_elsewhere(job: Job, index: int) -> Done:
+    """Run one chunk in a process that was started for it, if it has the same code."""
     _require_same_code(job)
     return job.run(index)
 
@@ -326,7 +258,7 @@ def _processes(
     for _ in range(3):
         parent, lifeline = context.Pipe(duplex=False)
         pool = ProcessPoolExecutor(workers, context, _start, (parent, cache))
-        run = partial(_run, job)
+        run = partial(run_elsewhere, job)
         try:
             for done in _fed(pool, run, list(left), stop, workers, shapes):
                 left.remove(done["index"])

@@ -7,42 +7,16 @@ they may run in any order, on any machine, and more than once.
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ..checks import BadInput, whole
-from ..data.corpus import Corpus
 from ..flow.control import FlowSettings
-from ..margin.certificate import TrialStatus
-from ..model.parameters import Parameters
 from ..stages import STAGES, Next, Point
-from ..trial import Trial, TrialSettings, initialise, run_trial
+from ..trial import Trial, TrialSettings, run_trial
 from .grid import Grid, Shape, lane_values
-from .store import write_chunk
-
-
-def start(
-    grid: Grid, shape: Shape, *numbers: Any
-) -> tuple[Parameters, Parameters, Corpus, Any]:
-    """Draw the parameters before and after the step on E, the corpus and η₀ of a run.
-
-    The values are those of `lane_values`, traced or not.
-
-    Example:
-        >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
-        >>> grid = Grid(axes=sizes)
-        >>> purity, dim, step_size, seed = 1.0, 1e6, 10.0, 3
-        >>> _, after, *_ = start(grid, grid.shapes()[0], purity, dim, step_size, seed)
-        >>> after.embeddings.shape
-        (8, 10)
-    """
-    cell = grid.cell(shape, *numbers)
-    key = jax.random.key(cell.seed)
-    found = initialise(key, cell.draw, cell.dim, cell.step_size, embed=cell.embed)
-    return *found, cell.step_size
 
 
 def lane_kinds(
@@ -50,14 +24,8 @@ def lane_kinds(
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Return shapes and types of a program's arguments, to compile it without values.
 
-    Args:
-        grid: its precision is used, and how its data and embeddings are made.
-        shape: values on the axes that decide shapes.
-        lanes: in step in a call; none for a call of one run.
-
-    Returns:
-        A kind for each of `Grid.traced`, of the fields of a `Point`, and of the bound
-        on the number of stages.
+    There is a kind for each of `Grid.traced`, of the fields of a `Point`, and of the
+    bound on the number of stages; of so many `lanes` in step, or of one run.
 
     Example:
         >>> sizes = dict(sequences=(8,), length=(3,), relevant=(2,), irrelevant=(4,))
@@ -74,10 +42,6 @@ def lane_kinds(
     query = jax.ShapeDtypeStruct((*batch, grid.coordinates(shape)), grid.precision)
     times, codes = [kind(grid.precision)] * 2, [kind("int32")] * 2
     return *numbers, query, *times, *codes
-
-
-Programs = Callable[[Grid, Shape, bool], Callable[..., Any]]
-"""Where the programs of shapes come from; `program` is one."""
 
 
 ONWARD = tuple(Point.__dataclass_fields__)
@@ -99,16 +63,10 @@ class Chunk(NamedTuple):
 def plan(grid: Grid, chunk_size: int) -> list[Chunk]:
     """Cut a grid into chunks of runs that should take equally long.
 
-    A batch takes as long as its slowest run and a sweep as long as its last chunk.
-    Runs are therefore sorted by predicted steps, the longest first, with the seeds of
-    a cell in a row.
-
-    Args:
-        grid: grid of trials.
-        chunk_size: runs per chunk; the last of a shape may hold fewer.
-
-    Returns:
-        The chunks; a list position is a chunk's number in the store.
+    A batch takes as long as its slowest run and a sweep as long as its last chunk. Runs
+    are therefore sorted by predicted steps, the longest first, with the seeds of a cell
+    in a row. A list position is a chunk's number in the store; the last chunk of a
+    shape may hold fewer runs.
 
     Raises:
         BadInput: no grid, or a chunk size that is no whole number ≥ 1.
@@ -155,24 +113,12 @@ def predicted_steps(dim: np.ndarray, alignment: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def program(
-    grid: Grid,
-    shape: Shape,
-    vmapped: bool,
-) -> jax.stages.Wrapped:
-    """Compile the trials of one shape.
+def program(grid: Grid, shape: Shape, vmapped: bool) -> jax.stages.Wrapped:
+    """Return the jitted trials of one shape: of one run a call, or of many in step.
 
     A flow has stages (`trial.flow_to_end`), and runs in lockstep wait for each other.
-    Runs that need more than one stage therefore form a second batch. Both programs
-    take the arguments of `lane_kinds`; a point at t = 0 means p_0.
-
-    Args:
-        grid: its family, its static settings and the names of its axes are used.
-        shape: values on the axes that decide shapes.
-        vmapped: all runs of a call in step, under `vmap`, or one run a call.
-
-    Returns:
-        A jitted function of `lane_values`, by name; in step they are arrays of runs.
+    Runs that need more than one stage therefore form a second batch. Both programs take
+    the arguments of `lane_kinds`; a point at t = 0 means p_0.
     """
     # In single precision a step cannot be held to more than a few roundings.
     atol = FlowSettings().atol if grid.precision == "float64" else 1e-4
@@ -199,31 +145,18 @@ def program(
 def run_chunk(
     grid: Grid,
     chunk: Chunk,
+    run: Callable[..., Any],
     *,
-    chunk_size: int,
-    vmapped: bool = False,
+    in_step: int | None = None,
     device: Any = None,
-    programs: Programs = program,
 ) -> np.ndarray:
-    """Run a chunk, in one call or run by run.
+    """Run a chunk by the `program` of its shape: a table with one row per run.
 
-    Runs in lockstep share every instruction, which suits accelerators, but all take as
-    many steps as the slowest. On a CPU it is as fast or faster to run them one by one.
-
-    Args:
-        grid: grid of trials.
-        chunk: one chunk of `plan`.
-        chunk_size: runs of a full chunk, and of a call where they are in step.
-        vmapped: all runs in step, or one after the other.
-        device: where; JAX's default if not given.
-        programs: from grid, shape and `vmapped` to a function of `lane_values`, by
-            default compiled as it is called.
-
-    Returns:
-        A table with one row per run: `lane`, then the fields of `Trial`.
+    Runs in lockstep, `in_step` of them a call, share every instruction, which suits
+    accelerators, but all take as many steps as the slowest. On a CPU it is as fast or
+    faster to run them one by one.
     """
     kinds = lane_kinds(grid, chunk.shape)
-    run = programs(grid, chunk.shape, vmapped)
     values = list(lane_values(grid, chunk.lanes).values())
 
     def followed(lanes: np.ndarray, point: list[np.ndarray], stages: int) -> dict:
@@ -231,43 +164,31 @@ def run_chunk(
         columns += [*point, np.full(len(lanes), stages)]
         typed = zip(columns, kinds, strict=True)
         columns = [np.asarray(column, kind.dtype) for column, kind in typed]
-        return run_lanes(run, columns, chunk_size if vmapped else None, device)
+        return _called(run, columns, in_step, device)
 
     every, start = np.arange(len(chunk.lanes)), kinds[-1 - len(ONWARD) : -1]
     point = [np.zeros((len(every), *kind.shape)) for kind in start]
-    found = followed(every, point, 1 if vmapped else STAGES)
+    found = followed(every, point, STAGES if in_step is None else 1)
     left = np.flatnonzero(found["next"] != Next.NOTHING)
-    if vmapped and left.size:
+    if in_step is not None and left.size:
         later = followed(left, [found[name][left] for name in ONWARD], STAGES)
         later["num_steps"] = later["num_steps"] + found["num_steps"][left]
         for name in later.keys() - {"path_log_times", "path_norms", "path_errors"}:
             found[name] = np.array(found[name])
             found[name][left] = later[name]
-    return table(chunk.lanes, found)
+    return _table(chunk.lanes, found)
 
 
-def run_lanes(
+def _called(
     run: Callable[..., Any],
     columns: Sequence[np.ndarray],
     in_step: int | None,
     device: Any = None,
 ) -> dict[str, np.ndarray]:
-    """Call a program, once for many runs or run by run.
+    """Call a program on a row of columns per run, and return its fields by run.
 
-    Args:
-        run: from the values of a run, or of so many in step, to a record of arrays.
-        columns: its arguments, a row per run.
-        in_step: runs of a call; fewer are filled up, and cut again, so that no second
-            program is compiled. None for one run a call.
-        device: see `run_chunk`.
-
-    Returns:
-        The fields of the record, a row per run.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> run_lanes(lambda x: SimpleNamespace(twice=2 * x), [np.arange(3.0)], 4)
-        {'twice': array([0., 2., 4.])}
+    In step, fewer runs than a call has are filled up, and cut again, so that no second
+    program is compiled.
     """
 
     def call(arguments: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -284,13 +205,8 @@ def run_lanes(
     return {name: column[:number] for name, column in found.items()}
 
 
-def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Make a table with one row per run: `lane`, then the fields of a record.
-
-    Example:
-        >>> table(np.array([7]), {"norm": np.array([2.0])}).tolist()
-        [(7, 2.0)]
-    """
+def _table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
+    """Make a table with one row per run: `lane`, then the fields of a record."""
     kind = [("lane", np.int64)] + [
         (name, column.dtype, column.shape[1:]) for name, column in found.items()
     ]
@@ -299,53 +215,3 @@ def table(lanes: np.ndarray, found: dict[str, np.ndarray]) -> np.ndarray:
     for name, column in found.items():
         rows[name] = column
     return rows
-
-
-def run_and_write(
-    grid: Grid,
-    index: int,
-    folder: Path,
-    *,
-    chunk_size: int,
-    vmapped: bool = False,
-    device: Any = None,
-    programs: Programs = program,
-) -> dict[str, Any]:
-    """Run one chunk and write its results.
-
-    Args:
-        grid: grid of trials.
-        index: number of the chunk.
-        folder: a folder made by `store.prepare`.
-        chunk_size: of the plan.
-        vmapped: see `run_chunk`.
-        device: see `run_chunk`.
-        programs: see `run_chunk`.
-
-    Returns:
-        The numbers of a progress bar: runs, and counts by status.
-    """
-    chunk = _planned(grid, chunk_size)[index]
-    rows = run_chunk(
-        grid,
-        chunk,
-        chunk_size=chunk_size,
-        vmapped=vmapped,
-        device=device,
-        programs=programs,
-    )
-    # What a further stage begins with; the length of p differs between shapes.
-    kept = [name for name in rows.dtype.names or () if name not in ONWARD]
-    write_chunk(folder, index, rows[kept])
-    codes, counts = np.unique(rows["status"], return_counts=True)
-    return {
-        "index": index,
-        "lanes": len(rows),
-        "statuses": {
-            TrialStatus(code).name: int(count)
-            for code, count in zip(codes, counts, strict=True)
-        },
-    }
-
-
-_planned = functools.cache(plan)

@@ -36,9 +36,7 @@ class DamagedChunk(BadInput):
 def prepare(folder: Path, description: dict[str, Any]) -> None:
     """Make a results folder, or check that it belongs to the same sweep.
 
-    Args:
-        folder: where the results go.
-        description: JSON-able; all of it must agree for results to be mixed.
+    All of the description, which is JSON-able, must agree for results to be mixed.
 
     Raises:
         BadInput: the folder holds results of other settings, or chunks of which no
@@ -127,15 +125,7 @@ def differences(here: Any, there: Any, name: str = "") -> list[str]:
 
 
 def write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
-    """Write one chunk, completely or not at all.
-
-    Args:
-        folder: a folder made by `prepare`.
-        index: number of the chunk.
-        rows: structured array, one row per run, with the field `lane`.
-
-    Raises:
-        OSError: what the operating system says of the disk.
+    """Write the rows of one chunk, one per run, completely or not at all.
 
     Example:
         >>> import tempfile
@@ -187,9 +177,6 @@ def finished(folder: Path) -> set[int]:
     """List the whole chunks of a folder, and name whatever else is among them.
 
     What has a chunk's name and is not one gets another name, so that it can be run.
-
-    Args:
-        folder: a folder made by `prepare`.
     """
     whole, settings = {}, _settings(folder)
     for index, path in _chunks(folder).items():
@@ -218,13 +205,9 @@ def tidy(folder: Path) -> None:
 def load_all(folder: str | Path) -> "xarray.Dataset":
     """Open a results folder, finished or not, as labelled arrays.
 
-    Args:
-        folder: that a sweep wrote.
-
-    Returns:
-        One variable per field over the axes of the grid, and `file`, the number of the
-        chunk a run came from. Whole numbers are −1 and others NaN where a run is
-        missing; `attrs` holds the description, among it the names of the statuses.
+    There is one variable per field over the axes of the grid, and `file`, the number of
+    the chunk a run came from. Whole numbers are −1 and others NaN where a run is
+    missing; `attrs` holds the description, among it the names of the statuses.
 
     Raises:
         BadInput: the folder holds no results, or a damaged chunk.

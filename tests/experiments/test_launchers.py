@@ -131,7 +131,7 @@ def busy_ray_worker():
     while True:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                if path.read_bytes().startswith(b"ray::_run"):
+                if path.read_bytes().startswith(b"ray::run_elsewhere"):
                     return int(path.parent.name)
             except OSError:
                 continue

@@ -8,9 +8,7 @@ import numpy as np
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus
 from jaxselect.flow.crossing import (
-    CrossingStatus,
     crossings_and_query,
-    last_crossings,
     search_path,
 )
 from jaxselect.model.parameters import Parameters
@@ -48,7 +46,8 @@ def passes(start, path, level):
         lambda p: (size(p) - 3) * (size(p) - 5) * (size(p) - 9),
         ahead,
     ]
-    crossings = last_crossings(attention(start, CORPUS), path, events, settings=TIGHT)
+    problem = attention(start, CORPUS)
+    crossings, _ = crossings_and_query(problem, path, events, settings=TIGHT)
     return jnp.append(crossings[0].query, crossings[0].log_time), crossings
 
 
@@ -67,7 +66,7 @@ def test_the_last_of_several_passages_counts():
     once, last, _ = moved(START, search(START, 100.0), 9.0)[2]
     reached = search(START, once.log_time)
     for crossing in (once, last):
-        assert crossing.status == CrossingStatus.CROSSED
+        assert crossing.resolved
         np.testing.assert_allclose(np.linalg.norm(crossing.query), 9.0, rtol=1e-8)
         np.testing.assert_allclose(crossing.log_time, once.log_time, rtol=1e-8)
         np.testing.assert_allclose(crossing.query, reached.query, rtol=1e-8)
@@ -80,10 +79,10 @@ def test_a_passage_between_two_points_of_a_coarse_path_is_at_the_mark():
         *_, passage = moved(start, search(start, 200.0), 9.0)[2]
         if side > -30.0:
             there = search(start, passage.log_time).query
-            assert passage.status == CrossingStatus.CROSSED
+            assert passage.resolved
             assert jnp.abs(ahead(there)) < 1e-7
         else:
-            assert passage.status == CrossingStatus.TIME_UNRESOLVED
+            assert passage.sudden and 0 < passage.log_time < jnp.inf
 
 
 def test_a_passage_moves_with_the_event_as_the_flow_says():
@@ -100,16 +99,11 @@ def test_crossings_say_whether_they_happened():
     path = search(START, 100.0)
     ended = jnp.asarray(FlowStatus.OUT_OF_STEPS, jnp.int32)
     broken = eqx.tree_at(lambda path: path.status, path, ended)
-    wanted = {
-        (-1.0, CrossingStatus.ALREADY_CROSSED): path,
-        (1e9, CrossingStatus.NOT_CROSSED): path,
-        (-1.0, CrossingStatus.FAILED): broken,
-    }
-    for (level, status), path in wanted.items():
+    wanted = {(-1.0, 0.0): path, (1e9, jnp.inf): path, (-1.0, jnp.nan): broken}
+    for (level, log_time), path in wanted.items():
         crossing = moved(START, path, level)[2][0]
-        assert crossing.status == status
-        begins = status == CrossingStatus.ALREADY_CROSSED
-        assert crossing.log_time == (0 if begins else jnp.inf)
+        assert not crossing.resolved and not crossing.sudden
+        np.testing.assert_array_equal(crossing.log_time, log_time)
         np.testing.assert_array_equal(crossing.query, START.query)
 
 

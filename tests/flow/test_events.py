@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.flow.integration import integrate
-from jaxselect.flow.rodas import Rodas5P, from_autodiff
+from jaxselect.flow.rodas import Rodas5P
+from tests.flow.autodiff import from_autodiff
 
 
 def above(level):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jaxselect.flow.integration import Recorder, record
-from jaxselect.flow.rodas import Rodas5P, from_autodiff
+from jaxselect.flow.rodas import Rodas5P
+from tests.flow.autodiff import from_autodiff
 
 RATE = 0.7
 # Ten times the tolerance of a step: an interpolant is as exact as the steps beside it.

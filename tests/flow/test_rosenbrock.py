@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.rodas import _TABLEAU, GAMMA, Rodas5P, from_autodiff
+from jaxselect.flow.rodas import _TABLEAU, GAMMA, Rodas5P
+from tests.flow.autodiff import from_autodiff
 from tests.tolerances import assert_close
 
 TURN = np.array([[0.6, -0.8], [0.8, 0.6]])

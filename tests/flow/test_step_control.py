@@ -8,9 +8,10 @@ import numpy as np
 from jaxselect.data.corpus import from_bags
 from jaxselect.flow.cls import aligned, cls_flow
 from jaxselect.flow.control import FlowSettings, PredictiveController
-from jaxselect.flow.rodas import Rodas5P, from_autodiff
+from jaxselect.flow.rodas import Rodas5P
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
+from tests.flow.autodiff import from_autodiff
 
 
 @jax.jit

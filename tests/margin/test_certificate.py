@@ -39,7 +39,7 @@ def problem(second, labels):
 @jax.jit
 def bound_of(start, bags, margin, late, query, log_time):
     end = PredictedEnd(jnp.asarray(CHOSEN), margin, late)
-    come = perturbations(attention(start, bags), end, query, log_time, TOLERANCE)
+    come = perturbations(attention(start, bags), end, (query, log_time), TOLERANCE)
     return come.bound(end.late.basin)
 
 
@@ -104,7 +104,7 @@ def test_a_pair_counts_by_what_its_strength_may_err():
         known = eqx.tree_at(lambda late: late.strength, late, strength)
         held = eqx.tree_at(lambda margin: margin.active, margin, active)
         end = PredictedEnd(jnp.asarray(CHOSEN), held, known)
-        given = attention(start, bags), end, query, jnp.asarray(8.0), TOLERANCE
+        given = attention(start, bags), end, (query, jnp.asarray(8.0)), TOLERANCE
         return perturbations(*given).inactive
 
     wanted = inactive(-0.5, 0.0, 0.0, margin.active)
@@ -143,7 +143,7 @@ def test_forces_of_a_loss_with_a_domain_may_grow_fourfold(offset_error, bounded)
         given = dataclasses.replace(attention(start, corpus), values=values)
         off = eqx.tree_at(lambda late: late.offset_error, late, offset_error)
         end = PredictedEnd(jnp.asarray(CHOSEN), margin, off)
-        return perturbations(given, end, query, jnp.asarray(12.0), TOLERANCE).omitted
+        return perturbations(given, end, (query, jnp.asarray(12.0)), TOLERANCE).omitted
 
     assert bool(np.isfinite(omitted(jnp.asarray(offset_error)))) is bounded
 
@@ -158,7 +158,7 @@ def test_ties_that_are_not_at_rest_count():
     end = PredictedEnd(jnp.asarray(CHOSEN), *found)
     widths = jnp.array([0.2, 0.4])
     here = jnp.asarray(query), jnp.asarray(s)
-    given = attention(start, bags), end, *here, TOLERANCE
+    given = attention(start, bags), end, here, TOLERANCE
 
     @jax.jit
     def with_ties(moved, stiffness):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.theory.descent import largest_step
 from jaxselect import cross_attention, key_query, next_token
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
@@ -122,7 +123,7 @@ def test_below_the_barrier_the_force_along_a_separating_query_is_bounded(loss, c
         return (
             jnp.min(room),
             force - corpus.weighted(lower).sum(),
-            jnp.abs(hessian).max() * best.largest_step / 2,
+            jnp.abs(hessian).max() * largest_step(problem, best) / 2,
             best.below,
             risk(query) - least < best.barrier.min(),
             best.excess.max() < best.barrier.min(),

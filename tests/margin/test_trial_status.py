@@ -13,6 +13,7 @@ import pytest
 from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.margin.certificate import (
+    Measured,
     Reason,
     TrialStatus,
     classify_end,
@@ -52,15 +53,9 @@ class Found:
             for name, value in given.items()
         }
         covered, tied = given.pop("coverage"), given.pop("tied") > 0
-        reason = reason_against(**given)
-        flow, margin, *_ = given.values()
-        status = classify_end(
-            reason=reason,
-            flow_status=flow,
-            margin_status=margin,
-            outcome=outcome_of(SIGNS, covered),
-            tied=tied,
-        )
+        found = Measured(**given)
+        reason = reason_against(found)
+        status = classify_end(reason, found, outcome_of(SIGNS, covered), tied)
         return TrialStatus(status.item()), Reason(reason.item())
 
     def status(self, **changed):

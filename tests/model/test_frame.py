@@ -74,7 +74,6 @@ def test_coordinates_go_there_and_back():
         inside.parameters.embeddings @ inside.coordinates(away),
     )
     assert_close(inside.lift_points(inside.parameters.query), WIDE.query)
-    assert_close(inside.heads(inside.parameters.head), WIDE.head)
     path = jnp.stack([WIDE.query, jnp.full(40, jnp.inf), jnp.nan * WIDE.query])
     back = inside.lift_points(inside.coordinates(path))
     assert_close(back[0], WIDE.query)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.sweep.study import sizes
 from jaxselect.sweep import batch_size
 from jaxselect.sweep.grid import FAMILIES, Grid
 
@@ -47,7 +48,7 @@ def test_sizes_are_those_of_a_draw(name):
     grid = Grid(FAMILIES[name][0], axes)
     (shape,) = grid.shapes()
     bags = grid.bags(shape)
-    assert batch_size.sizes(grid, shape) == (*bags.tokens.shape, bags.vocabulary)
+    assert sizes(grid, shape) == (*bags.tokens.shape, bags.vocabulary)
 
 
 def test_a_device_that_tells_nothing_gets_the_most():

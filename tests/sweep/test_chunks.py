@@ -23,7 +23,8 @@ from jaxselect.stages import STAGES, Next
 from jaxselect.sweep import batch_size, launch, store
 from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
-from jaxselect.sweep.run import plan, run_and_write, run_chunk
+from jaxselect.sweep.launch import Job
+from jaxselect.sweep.run import plan, run_chunk
 from jaxselect.trial import Trial
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
@@ -50,7 +51,7 @@ def changed(grid, **values):
 def results_of(grid, chunk_size, folder, vmapped=False):
     store.prepare(folder, describe(grid))
     for index in range(len(plan(grid, chunk_size))):
-        run_and_write(grid, index, folder, chunk_size=chunk_size, vmapped=vmapped)
+        Job(grid, chunk_size, vmapped, folder).run(index)
     return store.load_all(folder)
 
 
@@ -106,7 +107,7 @@ SEVEN = changed(TINY, seed=tuple(range(7)), dim=(64.0,), step_size=(100.0,))
 
 
 def two_stages(begun):
-    """Programs in whose runs lanes of odd seeds need a second stage.
+    """A program in whose runs lanes of odd seeds need a second stage.
 
     Each stage adds a lane's seed to p and its clock; `begun` is told of each batch.
     """
@@ -126,14 +127,13 @@ def two_stages(begun):
             next=np.where((seed % 2 == 0) | (stages > 1), Next.NOTHING, Next.WHOLE),
         )
 
-    return lambda *_: run
+    return run
 
 
 def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     (chunk,) = plan(SEVEN, 8)
     calls = []
-    programs = two_stages(calls.append)
-    rows = run_chunk(SEVEN, chunk, chunk_size=8, vmapped=True, programs=programs)
+    rows = run_chunk(SEVEN, chunk, two_stages(calls.append), in_step=8)
     seeds = lane_values(SEVEN, rows["lane"])["seed"]
     twice = 1 + seeds % 2
     assert len(calls) == 2 and {*calls[1]} == {1, 3, 5}
@@ -145,7 +145,9 @@ def test_lanes_that_a_first_batch_leaves_go_on_from_their_own_point():
     assert all((rows[name] == 1.0).all() for name in PATH)
 
 
-def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
+def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(
+    monkeypatch, tmp_path
+):
     """Nothing of it is on disk then, whatever stops it, and it comes to its bytes."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
 
@@ -154,15 +156,17 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(tmp_path):
             assert not [*(stopped / "chunks").iterdir()]
             raise KeyboardInterrupt
 
-    settings = {"chunk_size": 8, "vmapped": True}
+    def run(folder, begun):
+        monkeypatch.setattr(Job, "program", lambda *_: two_stages(begun))
+        Job(SEVEN, 8, True, folder).run(0)
+
     store.prepare(stopped, describe(SEVEN))
     with pytest.raises(KeyboardInterrupt):
-        run_and_write(SEVEN, 0, stopped, **settings, programs=two_stages(stop))
+        run(stopped, stop)
     assert store.finished(stopped) == set()
-    settings["programs"] = two_stages(lambda seeds: None)
     for folder in (whole, stopped):
         store.prepare(folder, describe(SEVEN))
-        run_and_write(SEVEN, 0, folder, **settings)
+        run(folder, lambda seeds: None)
     # What only a further stage needs is left out.
     assert not {*sweep_module.ONWARD} & {*store.read_chunk(whole, 0).dtype.names}
     one, other = (folder / "chunks" / "00000.npy" for folder in (whole, stopped))
@@ -225,8 +229,7 @@ def test_grids_share_a_program_where_it_is_the_same(monkeypatch, tmp_path):
             grid = dataclasses.replace(TINY, draw=value, axes=SIZES)
         else:
             grid = changed(TINY, **{name: value})
-        job = launch.Job(grid, 4, False, tmp_path)
-        job.program(grid, TINY.shapes()[0], False)
+        Job(grid, 4, False, tmp_path).program(TINY.shapes()[0])
     assert len(set(asked)) == 1 + len(others)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from experiments.sweep.cluster import over_ray
 from jaxselect.sweep import launch
 from jaxselect.sweep.grid import Grid
 from tests.experiments.endless import EndlessJob
@@ -121,6 +122,6 @@ def test_ray_listens_on_the_loop_back_unless_a_cluster_is_named(
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
     job = launch.Job(launch.Grid(), 1, False, tmp_path)
-    assert list(launch.over_ray(job, [], threading.Event(), "cpu")) == []
+    assert list(over_ray(job, [], threading.Event(), "cpu")) == []
     alone = named in (None, "", "local")
     assert asked == [("local", "0") if alone else (None, "1")]

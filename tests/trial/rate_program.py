@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.convergence import REAL_RATES, RateSettings, rates, resolve_limit
+from experiments.common.rates import REAL_RATES
+from jaxselect.convergence import RateSettings, rates, resolve_limit
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings

@@ -252,7 +252,7 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
 
 
 def inactive_bound(parameters, corpus, end, query, log_time):
-    come = perturbations(attention(parameters, corpus), end, query, log_time, 1e-3)
+    come = perturbations(attention(parameters, corpus), end, (query, log_time), 1e-3)
     return come.bound(end.late.basin)
 
 

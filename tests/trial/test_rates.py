@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.rates import REAL_RATES
 from jaxselect.convergence import (
-    REAL_RATES,
     RateSettings,
     final_loss,
     log_time_to_error,

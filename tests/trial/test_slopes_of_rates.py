@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.convergence import REAL_RATES, rates
+from experiments.common.rates import REAL_RATES
+from jaxselect.convergence import rates
 from jaxselect.data.corpus import Corpus
 from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.parameters import Parameters

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.common import console
 from experiments.common.runs import CERTIFIED, with_status
+from experiments.common.start import initialise
 from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.grids import of_family
@@ -24,7 +25,6 @@ from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
 from jaxselect.sweep.launch import run_grid
-from jaxselect.sweep.run import start
 from jaxselect.sweep.store import load_all
 from tests.flow import literal_cls
 from tests.variants import weighted
@@ -69,7 +69,9 @@ def literal(grid, name):
     """‖p_mm‖ and the error constant of the last cell, by SciPy on the model itself."""
     (shape,) = grid.shapes()
     numbers = {axis: grid.values[axis][CELL.get(axis, -1)] for axis in grid.traced}
-    before, after, corpus, _ = start(grid, shape, *numbers.values())
+    cell = grid.cell(shape, *numbers.values())
+    key, sizes = jax.random.key(cell.seed), (cell.dim, cell.step_size)
+    before, after, corpus = initialise(key, cell.draw, *sizes, embed=cell.embed)
     tau = numbers.get("tau", 1.0)
     # With a temperature scores are ϑ E p, and p is that of the model itself.
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.theory.descent import certify_descent, jumps
 from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.certificate import (
     CERTIFIED,
     TOLERANCE,
     perturbations,
 )
-from jaxselect.margin.descent import certify_descent
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
@@ -91,7 +91,7 @@ def test_the_bound_holds_all_jumps_from_the_flow():
     found = certified(query, half, steps, size)
 
     @jax.jit
-    def jumps(query):
+    def jumped(query):
         def once(_, state):
             query, total = state
             slope = jax.grad(risk)(query)
@@ -102,11 +102,12 @@ def test_the_bound_holds_all_jumps_from_the_flow():
         return jax.lax.fori_loop(0, 20 * steps, once, (query, jnp.zeros(())))[1]
 
     end, time = found.ending, jnp.log1p(size * steps)
-    args = PROBLEM, end, query, time, TOLERANCE
-    with_jumps = jax.jit(lambda: perturbations(*args, step_size=size))()
-    without = jax.jit(lambda: perturbations(*args))()
-    bound = float(with_jumps.steps)
-    assert jumps(query) < bound < 10 * jumps(query) and without.steps == 0
+    without = jax.jit(perturbations, static_argnums=3)(
+        PROBLEM, end, (query, time), TOLERANCE
+    )
+    bound = jumps(PROBLEM, end, without, size * jnp.exp(-time))
+    with_jumps = without._replace(steps=bound)
+    assert jumped(query) < bound < 10 * jumped(query) and without.steps == 0
     np.testing.assert_allclose(
         found.perturbation_bound, with_jumps.bound(end.late.basin), rtol=1e-9
     )
