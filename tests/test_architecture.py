@@ -21,6 +21,7 @@ FLOOR |= {"problem": 2, "flow": 3, "margin": 4, "ties": 5, "stages": 6, "trial":
 FLOOR |= {"report": 5, "picture": 7, "convergence": 7}
 FLOOR |= {"sweep": 8, "__init__": 9}
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
+EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
@@ -52,9 +53,8 @@ def test_imports_go_down_a_floor():
         assert not any(
             name.startswith(("experiments", "tests")) for name in imports(path)
         )
-
-
-EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
+    for path in EXPERIMENTS:
+        assert not any(name.startswith("tests") for name in imports(path)), path
 
 
 def dotted(path: Path) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from experiments.falsify.literal_ties import Literal
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.synthetic import assumption_one, several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
@@ -35,7 +36,6 @@ from jaxselect.stages import (
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.ties import no_ties
 from jaxselect.trial import initialise
-from tests.attacks.literal_ties import Literal
 from tests.tolerances import assert_close
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}
