@@ -16,12 +16,7 @@ from scipy.sparse import csr_array
 import jaxselect
 from experiments.networks import embedding_step as network_steps
 from experiments.networks import training
-from experiments.networks.network import (
-    Design,
-    Network,
-    start,
-    start_reduced,
-)
+from experiments.networks.network import Design, Network, start, start_reduced
 from experiments.networks.training import minibatch, stratify
 from experiments.text.invented import invent_reviews
 from experiments.text.training import Schedule

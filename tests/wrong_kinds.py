@@ -286,10 +286,7 @@ CALLS = {
             "late_flow_tolerance": [*NUMBER, None],
         },
     ),
-    jaxselect.load: (
-        {"folder": "nowhere"},
-        {"folder": [None, 3, OBJECT, [], 1.5]},
-    ),
+    jaxselect.load: ({"folder": "nowhere"}, {"folder": [None, 3, OBJECT, [], 1.5]}),
     jaxselect.run_grid: (
         {"grid": jaxselect.Grid(), "folder": "nowhere"},
         {"grid": RECORD, "folder": [None, 3, OBJECT, []], "workers": WHOLE[1:]},

@@ -19,11 +19,7 @@ from jaxselect.data.synthetic import (
     multi_class,
     several_relevant,
 )
-from jaxselect.model.selection import (
-    class_importance,
-    importance,
-    important_tokens,
-)
+from jaxselect.model.selection import class_importance, importance, important_tokens
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")
 

@@ -59,10 +59,7 @@ def lanes(tmp_path_factory):
         work = partial(
             joint.block, folder, marks=LAST, sizes=SIZES, stop=Event(), number=1
         )
-        with (
-            jax.numpy_dtype_promotion("standard"),
-            jax.numpy_rank_promotion("allow"),
-        ):
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             made = work(whole=set(), cells=cells)
     patch.setattr(joint, "_lanes", None)
     kept = work(whole={1}, cells=cells)

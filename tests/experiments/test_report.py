@@ -27,13 +27,7 @@ from jaxselect.margin.certificate import Reason, TrialStatus
 from jaxselect.model.step import embedding_steps
 from jaxselect.sweep import store
 from jaxselect.sweep.grid import Grid
-from tests.experiments.invented_results import (
-    DIMS,
-    SEEDS,
-    STEPS,
-    invent_sweep,
-    rewrite,
-)
+from tests.experiments.invented_results import DIMS, SEEDS, STEPS, invent_sweep, rewrite
 
 
 class Reader(html.parser.HTMLParser):

@@ -3,14 +3,7 @@
 import pytest
 
 from experiments import reviews
-from experiments.beyond import (
-    _trained_head,
-    joint,
-    peers,
-    phases,
-    purity,
-    step_size,
-)
+from experiments.beyond import _trained_head, joint, peers, phases, purity, step_size
 from experiments.common.claims import Verdict
 from experiments.common.results import Finished
 from experiments.paper import lemma_4_1 as text_lemma
@@ -143,11 +136,7 @@ def test_a_table_has_its_verdict(number):
 
 
 @pytest.mark.parametrize(
-    "decide",
-    [
-        lambda: end("NOT_YET"),
-        lambda: head(UNCHANGED=3, UNHEARD_OF=1),
-    ],
+    "decide", [lambda: end("NOT_YET"), lambda: head(UNCHANGED=3, UNHEARD_OF=1)]
 )
 def test_a_status_that_is_not_known_is_an_error(decide):
     with pytest.raises(BadInput, match="run the study again"):
@@ -156,10 +145,7 @@ def test_a_status_that_is_not_known_is_an_error(decide):
 
 @pytest.mark.parametrize(
     ("known", "statuses"),
-    [
-        (text_flow.ENDS, TrialStatus),
-        (joint.HEADINGS, _trained_head.Heading),
-    ],
+    [(text_flow.ENDS, TrialStatus), (joint.HEADINGS, _trained_head.Heading)],
 )
 def test_every_status_that_may_come_is_known(known, statuses):
     assert set(known) == set(statuses.__members__)

@@ -5,9 +5,7 @@ import pytest
 import xarray as xr
 
 from experiments.common.runs import lemma_fit
-from experiments.common.statistics import (
-    fitted_exponent,
-)
+from experiments.common.statistics import fitted_exponent
 from experiments.sweep.summary import describe, summarise
 from jaxselect.margin.certificate import TrialStatus
 

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments.common.claims import (
-    Claim,
-    Measured,
-    Verdict,
-)
+from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished
 from experiments.report.folders import ResultFolder
 from experiments.report.rows import FEWEST

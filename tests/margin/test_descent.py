@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 from jaxselect.data.corpus import from_sequences
-from jaxselect.margin.certificate import (
-    CERTIFIED,
-    TOLERANCE,
-    perturbations,
-)
+from jaxselect.margin.certificate import CERTIFIED, TOLERANCE, perturbations
 from jaxselect.margin.descent import certify_descent
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters

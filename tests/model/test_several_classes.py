@@ -25,12 +25,7 @@ from jaxselect.model.attention import (
     negative_gradient,
 )
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import (
-    Parameters,
-    frame,
-    gaussian,
-    gaussian_reduced,
-)
+from jaxselect.model.parameters import Parameters, frame, gaussian, gaussian_reduced
 from jaxselect.model.selection import (
     class_importance,
     coverage,

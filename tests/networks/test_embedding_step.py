@@ -50,8 +50,7 @@ reached = jax.jit(two_layer_importance, static_argnames="residual")
 
 
 @pytest.mark.parametrize(
-    "name, residual",
-    [("independent tokens", False), ("arbitrary", True)],
+    "name, residual", [("independent tokens", False), ("arbitrary", True)]
 )
 def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
     """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""

@@ -50,10 +50,7 @@ def test_two_classes_move_each_head_half_as_far_as_the_sign():
 
 SIZES = {"sequences": 30, "length": 6, "relevant": 2, "irrelevant": 8}
 CORPORA = {
-    "assumption one": (
-        3,
-        lambda: multi_class(jax.random.key(7), **SIZES, classes=3),
-    ),
+    "assumption one": (3, lambda: multi_class(jax.random.key(7), **SIZES, classes=3)),
     "arbitrary": (
         4,
         lambda: from_sequences(

@@ -19,11 +19,7 @@ from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
 from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.selection import (
-    competing_pairs,
-    coverage,
-    selected_tokens,
-)
+from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
 from tests.theory import literal_joint
@@ -214,10 +210,7 @@ def test_a_flow_that_breaks_off_says_so():
 def seen_at(eta, start):
     """A value, ‖p‖² and an entry of E at log t = 30."""
     flow = joint_flow(
-        *start,
-        rates=LearningRates(embeddings=eta),
-        until_log_time=30.0,
-        settings=TIGHT,
+        *start, rates=LearningRates(embeddings=eta), until_log_time=30.0, settings=TIGHT
     )
     value = flow.embeddings[0] @ flow.head
     return jnp.stack([value, flow.query @ flow.query, flow.embeddings[0, 1]])

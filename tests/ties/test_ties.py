@@ -255,12 +255,7 @@ def test_without_ties_nothing_changes():
 
 REFUSED = {
     # The same tokens under both labels leave f = 0: a line of rests.
-    "twins on a manifold": (
-        [[0, 1, 2], [0, 1, 2]],
-        [1, -1],
-        [9.0, 9.0, 9.0],
-        "rest",
-    ),
+    "twins on a manifold": ([[0, 1, 2], [0, 1, 2]], [1, -1], [9.0, 9.0, 9.0], "rest"),
     # Without opposing labels the odds grow for ever.
     "one label alone": ([[0, 1], [0, 1]], [1, 1], [9.0, 9.0, 0.0], "rest"),
     "nothing tied": ([[0, 1], [1, 2]], [1, -1], [90.0, 0.0, -90.0], "tied"),
