@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, from_bags
+from jaxselect.data.corpus import from_bags
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow import integration
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
@@ -217,25 +217,3 @@ def test_what_is_orthogonal_to_every_difference_never_moves(stepper):
     moved = basis @ np.asarray(flow.query - parameters.query)
     assert len(basis) > 0
     np.testing.assert_allclose(moved, 0.0, atol=1e-9)
-
-
-@by_every_stepper
-def test_names_of_tokens_and_order_of_sequences_do_not_matter(stepper):
-    parameters, corpus = problem()
-    random = np.random.default_rng(5)
-    name = random.permutation(corpus.vocabulary).astype(np.int32)
-    order = random.permutation(len(corpus.labels))
-    known = jax.tree.map(np.asarray, corpus)
-    renamed = Corpus(
-        jnp.asarray(name[known.tokens][order]),
-        jnp.asarray(known.counts[order]),
-        jnp.asarray(known.labels[order]),
-        corpus.vocabulary,
-    )
-    moved = jnp.asarray(np.asarray(parameters.embeddings)[np.argsort(name)])
-    other = Parameters(moved, parameters.query, parameters.head)
-    first = run(
-        parameters, corpus, until_log_time=100.0, settings=TIGHT, stepper=stepper
-    )
-    second = run(other, renamed, until_log_time=100.0, settings=TIGHT, stepper=stepper)
-    np.testing.assert_allclose(first.query, second.query, atol=1e-6)

@@ -48,15 +48,6 @@ def test_bags_agree_with_positions(seed, sequences):
     assert_close(read(parameters, corpus), wanted)
 
 
-@given(seeds, st.sampled_from([3, 30]))
-def test_rotations_change_nothing(seed, dim):
-    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
-    corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], vocabulary=VOCABULARY)
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
-    turned = jax.tree.map(lambda rows: rows @ turn, parameters)
-    assert_close(read(turned, corpus), read(parameters, corpus))
-
-
 @given(seeds, st.floats(-1e3, 1e3))
 def test_only_score_differences_matter(seed, shift):
     uniform = jax.random.uniform(jax.random.key(seed), (3, VOCABULARY))

@@ -65,17 +65,6 @@ def test_shares_by_label_count_only_sequences_with_important_tokens():
     assert positive == 0.5 and negative == 1.0
 
 
-def test_selection_does_not_know_the_names_of_tokens():
-    corpus = from_sequences([[0, 1], [1, 2], [0, 3]], [1, -1, 1], vocabulary=4)
-    scores = np.random.default_rng(0).normal(size=4)
-    name = np.array([2, 0, 3, 1])
-    renamed = from_sequences([[2, 0], [0, 3], [2, 1]], [1, -1, 1], vocabulary=4)
-    pairs = COMPETING(SELECTED(scores, corpus), corpus)
-    moved = scores[np.argsort(name)]
-    renamed_pairs = np.asarray(COMPETING(SELECTED(moved, renamed), renamed))
-    np.testing.assert_array_equal(renamed_pairs[np.ix_(name, name)], pairs)
-
-
 def test_no_important_token_is_nothing_to_select_not_everything():
     corpus = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
     positive, negative = shares([1, 2, 3], corpus)

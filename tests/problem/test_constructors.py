@@ -308,37 +308,6 @@ def test_words_about_importance_are_said_where_it_is_defined():
     assert f"in {(~best).sum()} of these another" in counts
 
 
-def test_a_table_has_the_weight_and_the_margin_of_what_is_selected():
-    """At p = 0, where every token that is there has the same weight."""
-    problem, model = queried(0)
-    found = solved(problem)
-    point = dataclasses.replace(found.stage.point, query=0 * problem.start)
-    stage = dataclasses.replace(found.stage, point=point)
-    even = dataclasses.replace(found, stage=stage)
-    names = [f"w{position}" for position in range(WIDTH)]
-    tables = [even.table().splitlines()[1:], even.table(names=names).splitlines()[1:]]
-    for bag, lines in enumerate(zip(*tables, strict=True)):
-        there, chosen = model.mask[bag], np.asarray(found.selected_mask)[bag]
-        output = model.values[bag][there].mean()
-        tokens = np.flatnonzero(chosen)
-        wanted = [bag, model.labels[bag], chosen.sum() / there.sum()]
-        wanted.append(model.labels[bag] * output)
-        for line, sign in zip(lines, ("", "w"), strict=True):
-            numbers, said = line[:33].split(), line[33:].partition("(")[0]
-            np.testing.assert_allclose([*map(float, numbers)], wanted, atol=1e-4)
-            assert said.split() == [f"{sign}{token}" for token in tokens]
-    # The worst entry is best where it is alone; of a mixture nothing is said.
-    gain = np.where(model.mask, model.labels[:, None] * model.values, np.inf)
-    worst = np.arange(WIDTH) == gain.argmin(axis=1)[:, None]
-    several = model.mask.sum(axis=1) > 1
-    tried = (jnp.asarray(worst), ~several), (problem.present, several | True)
-    for selected, wanted in tried:
-        end = dataclasses.replace(found.certificate.ending, selected=selected)
-        certificate = dataclasses.replace(found.certificate, ending=end)
-        best = dataclasses.replace(found, certificate=certificate).best()
-        assert np.asarray(best).tolist() == wanted.tolist()
-
-
 @pytest.mark.parametrize("reason", list(Reason)[1:])
 def test_the_reason_is_said_with_its_own_status_and_number(reason):
     found, replace = solved(queried(0)[0]), dataclasses.replace

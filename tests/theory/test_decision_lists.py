@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from experiments.theory.lists import (
-    DecisionList,
     alternating_list,
     decision_list,
     list_agreement,
@@ -148,29 +147,6 @@ def test_a_list_that_ends_in_irrelevant_tokens_gives_the_same_labels():
 def test_the_selection_is_read_with_the_width_of_its_log_time():
     assert not AGREE(RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
     assert AGREE(10 * RIGHT, VALUES, BAGS, PAIR, 4.0).same_list
-
-
-def test_agreement_knows_no_names_and_no_order_of_sequences():
-    """Tokens renamed and sequences shuffled, the numbers are the same."""
-    rng = np.random.default_rng(0)
-    corpus = WHOLE(presence=0.4)
-    scores, values = rng.normal(size=(2, corpus.vocabulary))
-    wanted = AGREE(scores, values, corpus, RULE)
-    assert 0 < wanted.order < 1 and 0 < wanted.labels < 1
-    name, rows = rng.permutation(corpus.vocabulary), rng.permutation(len(corpus.labels))
-    back = np.argsort(name)
-    renamed = Corpus(
-        jnp.asarray(name[np.asarray(corpus.tokens)][rows], jnp.int32),
-        corpus.counts[rows],
-        corpus.labels[rows],
-        corpus.vocabulary,
-        corpus.weights[rows],
-    )
-    rule = DecisionList(RULE.priority[back], RULE.sign[back])
-    found = AGREE(scores[back], values[back], renamed, rule)
-    np.testing.assert_allclose(np.array([*found]), np.array([*wanted]), rtol=1e-12)
-    spread = DecisionList(7 * RULE.priority - 50, RULE.sign)
-    assert AGREE(scores, values, corpus, spread) == wanted
 
 
 def test_a_sequence_counts_by_its_weight_and_none_of_weight_zero():

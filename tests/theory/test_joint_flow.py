@@ -259,37 +259,3 @@ def test_rates_that_train_nothing_or_run_back_are_refused():
     with pytest.raises(ValueError, match="vocabulary"):
         fewer = Corpus(corpus.tokens, corpus.counts, corpus.labels, 7)
         joint_flow(parameters, fewer, until_log_time=1.0)
-
-
-def test_a_rotation_turns_the_flow():
-    parameters, corpus = drawn()
-    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(30, 30)))[0]
-    turned = jax.tree.map(lambda x: x @ turn, parameters)
-    flow, other = followed(SUBSETS[0]), joint(turned, corpus, SUBSETS[0])
-    for place in range(len(PATH)):
-        wanted = rows(flow, place) @ turn
-        # Sizes grow like √log t.
-        np.testing.assert_allclose(
-            rows(other, place), wanted, atol=1e-6 * np.abs(wanted).max()
-        )
-
-
-def test_names_of_tokens_and_order_and_length_of_bags_do_not_matter():
-    """Other ids, bags in another order, every count doubled."""
-    parameters, corpus = drawn()
-    random = np.random.default_rng(2)
-    names, order = random.permutation(8), random.permutation(12)
-    renamed = Corpus(
-        tokens=jnp.asarray(names)[corpus.tokens][order].astype(corpus.tokens.dtype),
-        counts=2 * corpus.counts[order],
-        labels=corpus.labels[order],
-        vocabulary=8,
-    )
-    embeddings = jnp.zeros((8, 30)).at[names].set(parameters.embeddings)
-    moved = Parameters(embeddings, parameters.query, parameters.head)
-    flow = followed(SUBSETS[1])
-    end = np.abs(rows(flow, -1)).max()
-    other = joint(moved, renamed, SUBSETS[1])
-    near = partial(np.testing.assert_allclose, atol=1e-6 * end)
-    near(other.embeddings[names], flow.embeddings)
-    near(other.query, flow.query)

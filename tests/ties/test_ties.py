@@ -30,15 +30,7 @@ from jaxselect.model.attention import (
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import selected_tokens
 from jaxselect.problem import attention
-from jaxselect.stages import (
-    LATEST,
-    Next,
-    Point,
-    _contracted,
-    certify_stage,
-    flow_to_end,
-    solve,
-)
+from jaxselect.stages import LATEST, Next, Point, _contracted, flow_to_end, solve
 from jaxselect.ties import contract, find_ties, left_out, no_ties, ties_of
 
 WIDE = 20.0
@@ -635,26 +627,6 @@ def test_ties_that_losing_tokens_move_get_time_until_they_may_be_contracted():
     assert last.point.clock_start == 0
 
 
-@jax.jit
-def end_of(start, corpus, until_norm):
-    problem = attention(start, corpus)
-    return certify_stage(problem, flow_to_end(problem, until_norm=until_norm))
-
-
-@pytest.mark.parametrize("name", ["by bags that select one token", "on their way"])
-def test_ties_that_are_pushed_or_far_from_rest_are_not_certified(name):
-    rows, head, tokens, weights, norm = PUSHED[name]
-    rows = np.pad(np.array(rows, float), [(0, 6 - len(rows)), (0, 3 - len(head))])
-    head = np.pad(np.array(head, float), (0, 3 - len(head)))
-    counts = np.array([[token is not None for token in bag] for bag in tokens], float)
-    tokens = np.array([[token or 0 for token in bag] for bag in tokens])
-    bags = from_bags(tokens, counts, [1, -1, 1, 1], vocabulary=6)
-    bags = dataclasses.replace(bags, weights=jnp.array(weights))
-    start = Parameters(jnp.array(rows), jnp.zeros(3), jnp.array(head))
-    found = end_of(start, bags, norm)
-    assert found.status.item() == TrialStatus.TIES_UNPROVED
-
-
 def test_ties_are_not_contracted_where_their_response_alone_is_left_of_a_force():
     """Forces on token 1 cancel between two bags of both labels, but for that response.
 
@@ -682,30 +654,3 @@ PARTING = [
     jnp.array([-0.2, 0.2, 0.4, -0.1, 0.0, 0.3, 0.1, -0.3, -0.2, -0.1]),
     jnp.array([6.0, 0.4, -3.5, 1.8, 2.1, 3.6, -3.7, 2.2, -0.3, 4.7]),
 ]
-
-SHORT, LONG = 5e-6, 2e5
-PUSHED = {
-    # In the end a score is 5.7e-3 off what the ties' own rest gives it.
-    "by bags that select one token": (
-        [[SHORT, 0], [-SHORT, 0], [1, 2 * SHORT - 2], [0, 0], [100, 2 * SHORT - 200]],
-        [LONG, LONG / 2],
-        [[0, 1, None], [0, 1, None], [2, 3, None], [4, 3, None]],
-        [0.35, 0.35, 0.2, 0.1],
-        16.5,
-    ),
-    # On their way to rest the last bag turns to token 4, and keeps it.
-    "on their way": (
-        [
-            [SHORT, 0, 0],
-            [-SHORT, 0, 0],
-            [-1, 2, (LONG - 1.5) / LONG**2 / 5],
-            [0, 0, 0],
-            [1e4, 10, (1 - 1e4 * LONG) / LONG**2 / 5],
-            [0, 0, -0.1 / LONG**2],
-        ],
-        [LONG, 0, 5 * LONG**2],
-        [[0, 1, 2], [0, 1, None], [4, 5, None], [3, None, None]],
-        [0.425, 0.425, 0.15, 0.0],
-        32.0,
-    ),
-}
