@@ -222,7 +222,12 @@ CALLS = {
     ),
     jaxselect.gaussian: (
         {"key": KEY, "vocabulary": 3, "dim": 4},
-        {"key": KEYS, "vocabulary": VOCABULARY, "dim": WHOLE, "heads": [*WHOLE, 9]},
+        {
+            "key": KEYS,
+            "vocabulary": VOCABULARY,
+            "dim": [*WHOLE, 0],
+            "heads": [*WHOLE, 9],
+        },
     ),
     jaxselect.gaussian_reduced: (
         {"key": KEY, "vocabulary": 3, "dim": 4.0},

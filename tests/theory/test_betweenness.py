@@ -68,24 +68,6 @@ def test_a_strength_is_positive_where_its_winner_lies_between(name, seed):
     assert not signs(jnp.zeros(TOKENS), corpus, selected)[1].any()
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_log_odds_are_those_of_weighted_counts(seed):
-    corpus, selected, values = drawn(seed)
-    wanted = np.zeros((2, TOKENS, TOKENS))
-    rows = zip(*map(np.asarray, (corpus.tokens, corpus.counts, selected)), strict=True)
-    for bag, (tokens, counts, chosen) in enumerate(rows):
-        for slot in range(3):
-            if chosen.any() and counts[slot] and not chosen[slot]:
-                pair = int(corpus.labels[bag] < 0), tokens[chosen][0], tokens[slot]
-                wanted[pair] += corpus.weights[bag] * counts[slot] / counts[chosen][0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wanted = np.log(wanted[0]) - np.log(wanted[1])
-    found = np.asarray(signs(values, corpus, selected)[2])
-    known = np.isfinite(wanted)
-    np.testing.assert_array_equal(found[~known], wanted[~known])
-    assert_close(found[known], wanted[known])
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_asked_value_balances_both_labels(name):
     loss, odds = LOSSES[name], jnp.array([-40.0, -3.0, 0.0, 0.1, 7.0, 60.0])
