@@ -20,10 +20,9 @@ from experiments.networks.network import Design, Network, start, start_reduced
 from experiments.networks.training import minibatch, stratify
 from experiments.text.invented import invent_reviews
 from experiments.text.training import Schedule
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, attention
 from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
-from jaxselect.problem import attention
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
 

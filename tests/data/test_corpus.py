@@ -7,15 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, importance
 from jaxselect.data.components import subtract_group_means
 from jaxselect.data.corpus import from_bags, from_counts, from_sequences
-from jaxselect.model.selection import (
-    class_importance,
-    frequencies,
-    importance,
-    important_tokens,
-)
+from jaxselect.model.selection import class_importance, frequencies, important_tokens
 from tests.tolerances import assert_close
 
 VOCABULARY, SEQUENCES = 6, 5

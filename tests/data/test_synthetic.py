@@ -12,13 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxselect import assumption_one, independent_tokens, multi_class, several_relevant
 from jaxselect.data.corpus import from_bags
-from jaxselect.data.synthetic import (
-    assumption_one,
-    independent_tokens,
-    multi_class,
-    several_relevant,
-)
 from jaxselect.model.selection import class_importance, importance, important_tokens
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")

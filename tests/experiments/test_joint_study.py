@@ -14,8 +14,7 @@ import pytest
 
 from experiments.beyond import joint
 from experiments.beyond.problem import Problem
-from jaxselect.checks import BadInput
-from jaxselect.flow.cls import FlowStatus
+from jaxselect import BadInput, FlowStatus
 from jaxselect.sweep.store import prepare
 
 SIZES = Problem(64, 4, 4, 4)

@@ -23,11 +23,9 @@ from experiments.report.uncertified import command, uncertified
 from experiments.sweep import settings as sweep_settings
 from experiments.sweep.grids import of_family
 from experiments.sweep.study import sweep as sweep_study
-from jaxselect.data.synthetic import independent_tokens
+from jaxselect import Grid, embedding_steps, independent_tokens
 from jaxselect.margin.certificate import Reason, TrialStatus
-from jaxselect.model.step import embedding_steps
 from jaxselect.sweep import store
-from jaxselect.sweep.grid import Grid
 from tests.experiments.invented_results import (
     DIMS,
     SEEDS,

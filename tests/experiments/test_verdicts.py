@@ -14,8 +14,7 @@ from experiments.report.rows import FEWEST
 from experiments.report.rows import measure as held_against
 from experiments.sweep import claims as sweep_claims
 from experiments.text import flow as text_flow
-from jaxselect.checks import BadInput
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect import BadInput, TrialStatus
 
 CERTIFIED, REPRODUCED, NOT_RUN = Verdict.CERTIFIED, Verdict.REPRODUCED, Verdict.NOT_RUN
 IN_PART, NOT_REPRODUCED = Verdict.IN_PART, Verdict.NOT_REPRODUCED

@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect import FlowSettings, Parameters, attention, cls_flow
 from jaxselect.flow.control import STEPPERS
 from jaxselect.model.attention import empirical_risk
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 

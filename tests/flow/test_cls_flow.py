@@ -11,14 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_bags
-from jaxselect.data.synthetic import assumption_one
+from jaxselect import BadInput, assumption_one, attention, embedding_step, from_bags
 from jaxselect.flow import integration
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 from tests.flow.cls_runs import PATH, TIGHT, by_every_stepper, risk_of_query, run
 from tests.theory import literal_joint
 

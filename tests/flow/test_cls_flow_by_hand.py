@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import from_bags, from_sequences
-from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.model.parameters import Parameters
+from jaxselect import FlowSettings, FlowStatus, Parameters, from_bags, from_sequences
 from tests.flow.cls_runs import PATH, by_every_stepper, risk_of_query, run
 
 

@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import Parameters, attention, competing_pairs, max_margin
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL
 from jaxselect.margin.certificate import PredictedEnd, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.pairs import ROUNDINGS, pair_strength, pairs_of
 from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import competing_pairs
-from jaxselect.problem import attention
 
 TOLERANCE = 1e-3
 CHOSEN = np.array([[True, False], [True, False]])

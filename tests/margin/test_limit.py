@@ -11,16 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import assumption_one
+from jaxselect import Corpus, assumption_one, attention, embedding_step, max_margin
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 
 DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
 # γ from 0.4 to 250: below capture, in it, and beyond it.

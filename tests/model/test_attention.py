@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect import Corpus, from_sequences, gaussian
 from jaxselect.model.attention import attend_corpus, outputs
-from jaxselect.model.parameters import gaussian
 from tests.tolerances import assert_close
 
 VOCABULARY, DIM = 5, 7

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ks_2samp
 
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_sequences
+from jaxselect import BadInput, from_sequences, gaussian, gaussian_reduced
 from jaxselect.model.attention import negative_gradient, token_scores
-from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.step import alignment_error, embedding_step
 from tests.tolerances import assert_close
 

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, attention, from_bags, from_sequences
 from jaxselect.data.components import components
-from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
@@ -32,7 +31,6 @@ from jaxselect.model.selection import (
     selected_tokens,
 )
 from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
-from jaxselect.problem import attention
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 

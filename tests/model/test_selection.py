@@ -8,13 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.model.selection import (
-    competing_pairs,
-    coverage,
-    important_tokens,
-    selected_tokens,
-)
+from jaxselect import competing_pairs, coverage, from_sequences, selected_tokens
+from jaxselect.model.selection import important_tokens
 
 VOCABULARY = 6
 # One shape, by the last of them: one program serves all examples.

@@ -13,10 +13,8 @@ import pytest
 
 from experiments.text.counts import from_corpus
 from experiments.theory.joint_flow import joint_flow
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect import BadInput, from_bags, from_sequences, multi_class
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import output_forces
 from jaxselect.model.attention import functional_margin, negative_gradient
 from jaxselect.model.parameters import frame, gaussian, gaussian_reduced

@@ -16,11 +16,8 @@ from experiments.networks.embedding_step import (
     predicted_change,
 )
 from experiments.networks.network import Design, Network, start_reduced
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.data.loss import LOGISTIC
-from jaxselect.data.synthetic import multi_class
+from jaxselect import LOGISTIC, Corpus, from_sequences, importance, multi_class
 from jaxselect.model.attention import functional_margin
-from jaxselect.model.selection import importance
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
 

@@ -19,11 +19,9 @@ from experiments.networks.network import (
     start_reduced,
     tables_of,
 )
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import several_relevant
+from jaxselect import from_sequences, gaussian, several_relevant
 from jaxselect.model import attention
 from jaxselect.model import attention as objective
-from jaxselect.model.parameters import gaussian
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxselect.data.synthetic import assumption_one
-from jaxselect.model.step import embedding_steps
+from jaxselect import Grid, assumption_one, embedding_steps
 from jaxselect.sweep.description import description, fingerprint, sources
-from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
 
 ROOT = Path(__file__).parents[2]

@@ -15,12 +15,10 @@ from scipy.sparse import csr_array
 
 from experiments.text import counts as sparse
 from experiments.text import objective as sparse_objective
-from jaxselect.checks import BadInput
+from jaxselect import EXPONENTIAL, POLYNOMIAL, BadInput, importance
 from jaxselect.data import corpus as padded
-from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.model import attention, parameters
 from jaxselect.model import attention as objective
-from jaxselect.model.selection import importance
 from tests.tolerances import assert_close
 
 

@@ -21,10 +21,9 @@ from experiments.theory.betweenness import (
     negative_load,
     step_window,
 )
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect import Corpus, from_sequences, importance
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import laplacian, pair_strength, pairs_of
-from jaxselect.model.selection import importance
 from jaxselect.model.step import start_slope
 from tests.tolerances import assert_close
 from tests.valued import valued

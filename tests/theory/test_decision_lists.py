@@ -16,9 +16,7 @@ from experiments.theory.lists import (
     negation_list,
     whole_decision_list,
 )
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.model.selection import importance
+from jaxselect import BadInput, Corpus, from_sequences, importance
 from tests.tolerances import assert_close
 
 DEPTH, IRRELEVANT, LENGTH, MANY = 5, 3, 8, 40_000

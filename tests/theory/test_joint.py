@@ -10,10 +10,8 @@ import pytest
 
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
-from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect import FlowSettings, FlowStatus, Parameters, from_sequences
 from jaxselect.model.attention import attend_corpus, empirical_risk
-from jaxselect.model.parameters import Parameters
 
 SUBSETS = {
     "E, p, v": (1.0, 1.0, 1.0),

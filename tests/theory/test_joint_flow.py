@@ -13,15 +13,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
+from jaxselect import assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 from tests.theory import literal_joint
 from tests.tolerances import TOLERANCE
 

@@ -14,9 +14,9 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
+from jaxselect import FlowStatus, Parameters, attention, selected_tokens
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.flow.integration import FlowStatus
 from jaxselect.margin.certificate import TOLERANCE, TrialStatus
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
@@ -27,9 +27,6 @@ from jaxselect.model.attention import (
     negative_entry_gradient,
     negative_gradient,
 )
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import selected_tokens
-from jaxselect.problem import attention
 from jaxselect.stages import LATEST, Next, Point, _contracted, flow_to_end, solve
 from jaxselect.ties import contract, find_ties, left_out, no_ties, ties_of
 

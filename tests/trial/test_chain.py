@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
-from jaxselect.data.synthetic import assumption_one
+from jaxselect import BadInput, assumption_one, attention, embedding_step
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.certificate import (
     TrialStatus,
@@ -24,8 +23,6 @@ from jaxselect.margin.certificate import (
 )
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 
 pytestmark = pytest.mark.bounds
 

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import Parameters, attention, from_bags, multi_class, run_trial
 from jaxselect.convergence import final_loss
-from jaxselect.data.corpus import from_bags
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import cls_flow, excess_loss
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import LimitStatus, limit
@@ -26,10 +25,7 @@ from jaxselect.model.attention import (
     negative_gradient,
 )
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import coverage, selected_tokens
-from jaxselect.problem import attention
-from jaxselect.trial import run_trial
 from tests.flow.literal_cls import follow
 from tests.tolerances import assert_close
 

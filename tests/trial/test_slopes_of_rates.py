@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxselect import Corpus, LimitStatus, Parameters
 from jaxselect.convergence import REAL_RATES, rates
-from jaxselect.data.corpus import Corpus
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.parameters import Parameters
 
 TOKENS = BAGS = DIM = 6
 # Of the programs' arrays: one more, for the problem below.

@@ -15,14 +15,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from experiments.falsify.literal_ties import Literal
-from jaxselect.data.corpus import from_sequences
+from jaxselect import Parameters, TrialStatus, attention, embedding_step, from_sequences
 from jaxselect.data.synthetic import assumption_one, several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
-from jaxselect.margin.certificate import TrialStatus
-from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 from jaxselect.stages import (
     STAGES,
     Next,
