@@ -3,13 +3,12 @@
 import ast
 import pydoc
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import experiments
 import jaxselect
+from tests.processes import printed
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "jaxselect"
@@ -83,7 +82,7 @@ def test_importing_loads_what_is_used_changes_no_setting_and_starts_no_device():
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in MODULES
     ]
     studies = sorted({dotted(path) for path in EXPERIMENTS} - {"experiments"})
-    code = f"""
+    printed(f"""
 import sys
 import jax
 from jax._src import xla_bridge
@@ -99,11 +98,7 @@ for name in {studies}:
     __import__(name)
 assert "matplotlib.pyplot" not in sys.modules
 assert not xla_bridge.backends_are_initialized()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+""")
 
 
 def test_the_package_lists_every_name_and_hides_no_module():

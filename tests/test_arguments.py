@@ -1,9 +1,7 @@
 """Arguments of another kind than a signature names are told apart in one line."""
 
 import inspect
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -18,13 +16,17 @@ from experiments.networks import embedding_step as network_steps
 from experiments.networks import training
 from experiments.networks.network import Design, Network, start, start_reduced
 from experiments.networks.training import minibatch, stratify
+from experiments.text.counts import from_corpus
 from experiments.text.invented import invent_reviews
 from experiments.text.training import Schedule
+from experiments.theory.joint_flow import joint_flow
+from experiments.theory.lists import decision_list, negation, whole_decision_list
 from jaxselect import BadInput, attention
 from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
+from tests.processes import printed
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
@@ -36,6 +38,7 @@ COUNTS = csr_array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 STRATA = stratify(COUNTS, [1, -1])
 CLASSES = jaxselect.from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
 OTHER = jaxselect.from_sequences([[0, 6], [1, 6]], [1, -1], vocabulary=7)
+HEADS = jaxselect.gaussian(KEY, vocabulary=3, dim=9, heads=3)
 NETWORK = Network(3, 5)
 VARIABLES = start(NETWORK, KEY)
 NAN = float("nan")
@@ -84,6 +87,21 @@ WRONG = {
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
     "a path of no point": lambda: search_path(PROBLEM, points=0),
     "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
+    "signs for heads": lambda: step(HEADS),
+    "classes on joint flows": lambda: joint_flow(HEADS, CLASSES, until_log_time=1.0),
+    "classes as text": lambda: from_corpus(CLASSES),
+    "a label that is no class": lambda: step(
+        HEADS, replace(CLASSES, labels=jnp.array([0, 1, 3], jnp.int32))
+    ),
+    "a token that is always there": lambda: decision_list(
+        KEY, irrelevant=2, length=6, presence=1.0
+    ),
+    "no room for a list": lambda: decision_list(KEY, irrelevant=2, length=6, depth=6),
+    "too deep a list": lambda: whole_decision_list(
+        KEY, irrelevant=2, depth=11, length=12
+    ),
+    "no room for a pair": lambda: negation(KEY, irrelevant=2, length=2),
+    "negated NaN": lambda: negation(KEY, irrelevant=2, length=6, negated=NAN),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
@@ -137,26 +155,19 @@ def outcome(call):
     return "taken"
 
 
-def printed(code):
-    """What a process of its own prints, where nobody checks types."""
-    code = f"import jax; jax.config.update('jax_enable_x64', True)\n{code}"
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
-    )
-    assert not done.returncode, done.stderr
-    return done.stdout.strip()
+# In a process of its own nobody checks types.
+DOUBLE = "import jax; jax.config.update('jax_enable_x64', True)\n"
 
 
 def test_what_does_not_fit_is_refused_in_one_line():
     assert not printed(
-        "from tests.test_arguments import WRONG, outcome\n"
+        f"{DOUBLE}from tests.test_arguments import WRONG, outcome\n"
         "print(*(case for case, call in WRONG.items() if outcome(call)))"
     )
 
 
 def test_every_entry_point_refuses_wrong_kinds():
-    found = printed("from tests.wrong_kinds import main; main()").splitlines()
+    found = printed(f"{DOUBLE}from tests.wrong_kinds import main; main()").splitlines()
     assert len(found) == 1 and int(found[0].split()[0]) > 1600
 
 

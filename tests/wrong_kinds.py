@@ -233,18 +233,22 @@ CALLS = {
         {"key": KEY, "vocabulary": 3, "dim": 4.0},
         {"key": KEYS, "vocabulary": [*WHOLE, 0], "dim": NUMBER, "heads": [*WHOLE, 9]},
     ),
-    jaxselect.assumption_one: ({"key": KEY, **SIZES}, DRAWN),
+    jaxselect.assumption_one: (
+        {"key": KEY, **SIZES},
+        # An odd number, one token with which nothing competes, more tokens than ids.
+        DRAWN | {"sequences": [*WHOLE, 5], "length": [1], "relevant": [2**30]},
+    ),
     jaxselect.several_relevant: (
         {"key": KEY, **SIZES},
-        DRAWN | {"per_sequence": WHOLE, "purity": SHARE},
+        DRAWN | {"per_sequence": [*WHOLE, 3], "purity": SHARE},
     ),
     jaxselect.multi_class: (
         {"key": KEY, **SIZES, "relevant": 3, "classes": 3},
-        DRAWN | {"classes": WHOLE},
+        DRAWN | {"classes": [*WHOLE, 1]},
     ),
     jaxselect.independent_tokens: (
         {"key": KEY, **SIZES, "irrelevant_share": 0.5},
-        DRAWN | {"irrelevant_share": SHARE, "weakest": SHARE},
+        DRAWN | {"irrelevant_share": [*SHARE, 0.99], "weakest": SHARE},
     ),
     jaxselect.importance: ({"corpus": BAGS}, {"corpus": RECORD}),
     jaxselect.coverage: (

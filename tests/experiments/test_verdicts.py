@@ -27,7 +27,7 @@ def study(results, arrays=None, settings=None):
 
 
 def sweep(dims=(1e2, 1e3, 1e4, 1e5), steps=(1.0, 10.0, 100.0), seeds=10, **columns):
-    """Runs that all select and lie on their predicted line, but for some columns."""
+    """Runs that all select and lie on their line, but for some columns or more."""
     shape = len(dims), len(steps), seeds
     dim = np.broadcast_to(np.array(dims)[:, None, None], shape)
     plain = {
@@ -43,7 +43,7 @@ def sweep(dims=(1e2, 1e3, 1e4, 1e5), steps=(1.0, 10.0, 100.0), seeds=10, **colum
     }
     axes = ("dim", "step_size", "seed")
     return xr.Dataset(
-        {name: (axes, columns.get(name, value)) for name, value in plain.items()},
+        {name: (axes, column) for name, column in (plain | columns).items()},
         coords=dict(zip(axes, (list(dims), list(steps), range(seeds)), strict=True)),
         attrs={"statuses": {status.name: status.value for status in TrialStatus}},
     )

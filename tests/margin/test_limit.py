@@ -214,14 +214,3 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
     late = limit(start, corpus, chosen, fewer, start.query)
     assert late.status == LimitStatus.NO_MAX_MARGIN
-
-
-def test_finishing_by_prediction_is_the_full_integration():
-    start, corpus, flow, selected, margin = late_problem(50.0)
-    near = flow.path_query[0]
-    late = limit(start, corpus, selected, margin, near)
-    log_time = late.log_time_at(1e6)
-    query = late.query_at(log_time)
-    np.testing.assert_allclose(log_time, flow.log_time, rtol=1e-8)
-    np.testing.assert_allclose(np.linalg.norm(query), 1e6, rtol=1e-12)
-    np.testing.assert_allclose(query, flow.query, atol=1e-3)

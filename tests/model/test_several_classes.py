@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.text.counts import from_corpus
-from experiments.theory.joint_flow import joint_flow
 from jaxselect import BadInput, from_bags, from_sequences, multi_class
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.flow.cls import output_forces
@@ -96,24 +94,7 @@ def test_important_tokens_occur_with_one_class():
     assert coverage(chosen, BAGS).tolist() == [1.0, 1.0, 0.0]
 
 
-SIGNS = from_sequences([[0], [1]], [1, -1], vocabulary=6)
 PLAIN = gaussian(jax.random.key(0), vocabulary=6, dim=9)
-HEADS = gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=3)
-WRONG = {
-    "signs for heads": lambda: embedding_step(HEADS, SIGNS, 1.0),
-    "classes on joint flows": lambda: joint_flow(HEADS, BAGS, until_log_time=1.0),
-    "classes as text": lambda: from_corpus(replace(BAGS, weights=None)),
-    "a label that is no class": lambda: embedding_step(
-        HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32)), 1.0
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_suit_is_refused(case):
-    with pytest.raises(BadInput, match="wanted") as caught:
-        WRONG[case]()
-    assert "\n" not in str(caught.value)
 
 
 def test_the_number_of_classes_is_seen_while_tracing():

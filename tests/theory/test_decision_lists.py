@@ -16,7 +16,7 @@ from experiments.theory.lists import (
     negation_list,
     whole_decision_list,
 )
-from jaxselect import BadInput, Corpus, from_sequences, importance
+from jaxselect import Corpus, from_sequences, importance
 from tests.tolerances import assert_close
 
 DEPTH, IRRELEVANT, LENGTH, MANY = 5, 3, 8, 40_000
@@ -155,20 +155,3 @@ def test_a_sequence_counts_by_its_weight_and_none_of_weight_zero():
         found = AGREE(wrong, VALUES, corpus, PAIR)
         assert_close(found.order, order)
         assert bool(found.same_list) is (weight == 0)
-
-
-FINE = {"irrelevant": 2, "length": 6}
-BAD = {
-    "presence one": (decision_list, {"presence": 1.0}),
-    "no room": (decision_list, {"depth": 6}),
-    "too deep": (whole_decision_list, {"depth": 11, "length": 12}),
-    "no room for a pair": (negation, {"length": 2}),
-    "negated NaN": (negation, {"negated": float("nan")}),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_settings_are_refused(case):
-    maker, wrong = BAD[case]
-    with pytest.raises(BadInput, match="wanted"):
-        maker(jax.random.key(0), **FINE | wrong)

@@ -216,17 +216,3 @@ def test_the_excess_of_several_heads_has_digits(late):
     problem = attention(start, corpus)
     one, other = (excess_loss(problem, chosen, p) for p in (solve, further))
     np.testing.assert_allclose(one / other, 2.0, rtol=1e-9)
-
-
-def test_a_balance_of_classes_is_held():
-    """One pair under two labels of three: p rests, and the forces cancel."""
-    counts = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]])
-    tokens = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 1], [1, 0, 0]])
-    corpus = from_bags(
-        tokens, counts, [0, 1, 0, 1], vocabulary=6, classes=3, weights=np.full(4, 0.25)
-    )
-    values = np.zeros((6, 3))
-    values[:2] = [[1.0, -1.0, 0.2], [-1.0, 1.0, 0.1]]
-    start = Parameters(jnp.eye(6), 0.5 * jnp.eye(6)[0], jnp.asarray(values))
-    found, *_ = run(start, corpus)
-    assert found.status == TrialStatus.TIES_UNPROVED
