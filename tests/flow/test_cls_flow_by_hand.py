@@ -61,12 +61,10 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance(stepper):
             assert flow.num_steps < {"rodas": 300, "bdf": 900}[stepper]
 
 
+# Sequences that hold all three tokens at finite odds, but not before log t = 20.5.
 NEARLY_TIED = from_bags(
     [[0, 1], [0, 2], [1, 2]], [[1000, 1], [1, 500], [1000, 1]], [1, 1, -1], vocabulary=3
 )
-
-
-"""Sequences that hold all three tokens at finite odds, but not before log t = 20.5."""
 
 
 def nearly_tied(shift):

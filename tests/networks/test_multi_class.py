@@ -16,17 +16,10 @@ from experiments.networks.embedding_step import (
     predicted_change,
 )
 from experiments.networks.network import Design, Network, start_reduced
-from jaxselect import LOGISTIC, Corpus, from_sequences, importance, multi_class
+from jaxselect import LOGISTIC, from_sequences, multi_class
 from jaxselect.model.attention import functional_margin
 from tests.exponents import mean_error_exponent
 from tests.tolerances import assert_close
-
-BINARY = from_sequences([[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4)
-
-
-def as_classes(corpus):
-    labels = (corpus.labels + 1) // 2
-    return Corpus(corpus.tokens, corpus.counts, labels, corpus.vocabulary)
 
 
 def test_the_logistic_loss_of_the_margin_is_cross_entropy():
@@ -38,11 +31,6 @@ def test_the_logistic_loss_of_the_margin_is_cross_entropy():
     assert_close(LOGISTIC.value(margin.value), -logs[jnp.arange(40), labels])
     pulled = LOGISTIC.slope(margin.value)[:, None] * margin.gradient
     assert_close(pulled, jax.nn.one_hot(labels, 4) - jnp.exp(logs))
-
-
-def test_two_classes_move_each_head_half_as_far_as_the_sign():
-    predicted = predicted_alignments(as_classes(BINARY), classes=2, step_size=10.0)
-    assert_close(predicted[:, 1], 5 * importance(BINARY))
 
 
 SIZES = {"sequences": 30, "length": 6, "relevant": 2, "irrelevant": 8}

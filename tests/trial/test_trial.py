@@ -23,8 +23,6 @@ CERTIFIED = (
     TrialStatus.CAPTURED_NEGATIVE,
     TrialStatus.PARTIAL,
 )
-
-
 TIES = (TrialStatus.TIED, TrialStatus.AT_REST, TrialStatus.TIES_UNPROVED)
 
 
