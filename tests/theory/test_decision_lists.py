@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.theory.lists import (
+    DecisionList,
     alternating_list,
     decision_list,
     list_agreement,
@@ -132,8 +133,10 @@ AGREE = jax.jit(list_agreement)
     ],
 )
 def test_agreement_by_hand(scores, values, wanted):
-    found = AGREE(jnp.asarray(scores), jnp.asarray(values), BAGS, PAIR)
-    np.testing.assert_allclose(np.array([*found], float), np.array(wanted, float))
+    # Priorities are an order, whatever their numbers.
+    for rule in (PAIR, DecisionList(7 * PAIR.priority - 50, PAIR.sign)):
+        found = AGREE(jnp.asarray(scores), jnp.asarray(values), BAGS, rule)
+        np.testing.assert_allclose(np.array([*found], float), np.array(wanted, float))
 
 
 def test_a_list_that_ends_in_irrelevant_tokens_gives_the_same_labels():
