@@ -19,7 +19,7 @@ from experiments.networks.training import minibatch, stratify
 from experiments.text.counts import from_corpus
 from experiments.text.invented import invent_reviews
 from experiments.text.training import Schedule
-from experiments.theory.joint_flow import joint_flow
+from experiments.theory.joint_flow import LearningRates, joint_flow
 from experiments.theory.lists import decision_list, negation, whole_decision_list
 from jaxselect import BadInput, attention
 from jaxselect.data import corpus as counted
@@ -89,6 +89,12 @@ WRONG = {
     "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
     "signs for heads": lambda: step(HEADS),
     "classes on joint flows": lambda: joint_flow(HEADS, CLASSES, until_log_time=1.0),
+    "rates that train nothing": lambda: joint_flow(
+        START, BAGS, rates=LearningRates(0.0, 0.0, 0.0), until_log_time=1.0
+    ),
+    "rates that run back": lambda: joint_flow(
+        START, BAGS, rates=LearningRates(-1.0), until_log_time=1.0
+    ),
     "classes as text": lambda: from_corpus(CLASSES),
     "a label that is no class": lambda: step(
         HEADS, replace(CLASSES, labels=jnp.array([0, 1, 3], jnp.int32))

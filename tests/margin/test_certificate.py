@@ -199,12 +199,6 @@ def test_path_dependence_is_known_where_it_was_watched():
     np.testing.assert_allclose(seen.history_change, 0.1, rtol=1e-9)
 
 
-def test_an_exact_tie_has_no_minimiser():
-    start, bags = problem([1.0, 1.0], [1, 1])
-    *_, late = late_flow(start, bags, [9.0, 0.0])
-    assert late.status == LimitStatus.NO_MINIMISER
-
-
 @pytest.mark.parametrize(
     ("loss", "classes"),
     [(LOGISTIC, 3), (EXPONENTIAL, 2), (POLYNOMIAL, 2)],

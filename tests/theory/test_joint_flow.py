@@ -15,7 +15,7 @@ from scipy.integrate import solve_ivp
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
 from jaxselect import assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
@@ -244,15 +244,3 @@ def test_an_end_at_ties_has_the_derivatives_of_differences_in_reverse():
     wanted = (plain(size + step)[0] - plain(size - step)[0]) / (2 * step)
     np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-5)
     assert abs(slope[2]) > 0.1
-
-
-def test_rates_that_train_nothing_or_run_back_are_refused():
-    parameters, corpus = drawn()
-    for rates in ((0.0, 0.0, 0.0), (-1.0, 1.0, 1.0), (1.0, jnp.nan, 1.0)):
-        with pytest.raises(ValueError, match="rates"):
-            joint_flow(
-                parameters, corpus, rates=LearningRates(*rates), until_log_time=1.0
-            )
-    with pytest.raises(ValueError, match="vocabulary"):
-        fewer = Corpus(corpus.tokens, corpus.counts, corpus.labels, 7)
-        joint_flow(parameters, fewer, until_log_time=1.0)

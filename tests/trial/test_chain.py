@@ -253,14 +253,3 @@ def test_a_flow_must_stand_in_the_basin_of_its_offset():
         end = eqx.tree_at(lambda end: end.late.basin, found.ending, basin)
         bound = inactive_bound(parameters, corpus, end, query, log_time)
         assert jnp.isfinite(bound) == finite
-
-
-def test_a_number_that_is_not_finite_is_a_failed_trial():
-    parameters, corpus = problem(0, 10.0)
-    broken = eqx.tree_at(
-        lambda tree: tree.embeddings,
-        parameters,
-        parameters.embeddings.at[0, 0].set(jnp.nan),
-    )
-    _, found = chain(broken, corpus)
-    assert found.status == TrialStatus.FAILED
