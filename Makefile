@@ -15,7 +15,7 @@ TEST := $(VENV)/.ready-test
 LINT := $(VENV)/.ready-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster test test-machines test-newest test-slow test-browser test-bounds test-dist dist colab tutorial docs lint figures bench clean asked
+.PHONY: help install sweep sweep-smoke report paper text networks benchmark cluster falsify test test-machines test-newest test-slow test-browser test-bounds test-dist dist colab tutorial docs lint figures bench clean asked
 
 help: ## this list
 	@echo "usage: make TARGET [PRESET=smoke|default|paper|phase|tpu] [OUT=DIR]"
@@ -42,7 +42,7 @@ paper: $(EXPERIMENTS) text ## run the paper item by item, then write that page (
 	$(RUN) -m experiments.paper $(REVIEWS)
 
 text: $(VENV)/.ready-text $(VENV)/.ready-networks ## packages that programs on reviews, and networks, need besides
-networks benchmark cluster: %: $(VENV)/.ready-%
+networks benchmark cluster falsify: %: $(VENV)/.ready-%
 
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile
 test: $(TEST) ## the test-suite
@@ -50,7 +50,8 @@ test: $(TEST) ## the test-suite
 
 # Compiled as a user's programs are, where the suite else optimises nothing.
 MACHINES := tests/trial tests/ties tests/flow/test_cls_flow.py tests/margin/test_limit.py \
-	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/trial/test_independent_ends.py
+	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/trial/test_independent_ends.py \
+	tests/falsify
 test-machines: $(TEST) ## what integrates or certifies, for three sets of vector instructions
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(PYTEST) $(MACHINES)

@@ -31,6 +31,7 @@ BRINGS = {
     "networks": ("flax",),
     "benchmark": ("clarabel", "daqp", "piqp", "qpax", "quadprog"),
     "cluster": ("ray",),
+    "falsify": ("flint",),
     "experiments": ("jinja2", "matplotlib", "rich", "tyro"),
 }
 """Packages by the extra of pyproject.toml, and the target of make, that brings them."""
@@ -98,6 +99,9 @@ STUDIES = (
     "networks.protocol",
     "benchmarks.flow",
     "benchmarks.max_margin",
+    "falsify",
+    "falsify.contraction",
+    "falsify.intervals",
 )
 """Every program, the first one first."""
 

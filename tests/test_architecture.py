@@ -3,13 +3,12 @@
 import ast
 import pydoc
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import experiments
 import jaxselect
+from tests.processes import printed
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "jaxselect"
@@ -21,6 +20,7 @@ FLOOR |= {"problem": 2, "flow": 3, "margin": 4, "ties": 5, "stages": 6, "trial":
 FLOOR |= {"report": 5, "picture": 7, "convergence": 7}
 FLOOR |= {"sweep": 8, "__init__": 9}
 MODULES = sorted((ROOT / "jaxselect").rglob("*.py"))
+EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
@@ -52,9 +52,8 @@ def test_imports_go_down_a_floor():
         assert not any(
             name.startswith(("experiments", "tests")) for name in imports(path)
         )
-
-
-EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
+    for path in EXPERIMENTS:
+        assert not any(name.startswith("tests") for name in imports(path)), path
 
 
 def dotted(path: Path) -> str:
@@ -83,7 +82,7 @@ def test_importing_loads_what_is_used_changes_no_setting_and_starts_no_device():
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in MODULES
     ]
     studies = sorted({dotted(path) for path in EXPERIMENTS} - {"experiments"})
-    code = f"""
+    printed(f"""
 import sys
 import jax
 from jax._src import xla_bridge
@@ -99,11 +98,7 @@ for name in {studies}:
     __import__(name)
 assert "matplotlib.pyplot" not in sys.modules
 assert not xla_bridge.backends_are_initialized()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+""")
 
 
 def test_the_package_lists_every_name_and_hides_no_module():

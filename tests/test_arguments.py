@@ -1,9 +1,7 @@
 """Arguments of another kind than a signature names are told apart in one line."""
 
 import inspect
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -16,21 +14,19 @@ from scipy.sparse import csr_array
 import jaxselect
 from experiments.networks import embedding_step as network_steps
 from experiments.networks import training
-from experiments.networks.network import (
-    Design,
-    Network,
-    start,
-    start_reduced,
-)
+from experiments.networks.network import Design, Network, start, start_reduced
 from experiments.networks.training import minibatch, stratify
+from experiments.text.counts import from_corpus
 from experiments.text.invented import invent_reviews
 from experiments.text.training import Schedule
-from jaxselect.checks import BadInput
+from experiments.theory.joint_flow import LearningRates, joint_flow
+from experiments.theory.lists import decision_list, negation, whole_decision_list
+from jaxselect import BadInput, attention
 from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
-from jaxselect.problem import attention
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
+from tests.processes import printed
 
 BAGS = jaxselect.from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
 START = jaxselect.Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
@@ -42,6 +38,7 @@ COUNTS = csr_array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 STRATA = stratify(COUNTS, [1, -1])
 CLASSES = jaxselect.from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
 OTHER = jaxselect.from_sequences([[0, 6], [1, 6]], [1, -1], vocabulary=7)
+HEADS = jaxselect.gaussian(KEY, vocabulary=3, dim=9, heads=3)
 NETWORK = Network(3, 5)
 VARIABLES = start(NETWORK, KEY)
 NAN = float("nan")
@@ -60,12 +57,6 @@ def flow(start=START, bags=BAGS, **bounds):
 
 def step(start=START, bags=BAGS, size=1.0):
     return bare(jaxselect.embedding_step)(start, bags, size)
-
-
-def trial(draw, **others):
-    return bare(jaxselect.run_trial)(
-        jax.random.key(0), draw, 1e6, 1.0, until_norm=10.0, **others
-    )
 
 
 def train(**settings):
@@ -88,44 +79,36 @@ def altered(record, name, value):
     return eqx.tree_at(where, record, value, is_leaf=lambda leaf: leaf is None)
 
 
-# One or two for each door: of another kind, and a number out of its range.
+# What `tests.wrong_kinds` has no call for.
 WRONG = {
-    "parameters in the place of a problem": lambda: bare(jaxselect.cls_flow)(START),
-    "corpus and parameters exchanged": lambda: flow(BAGS, START),
     "a record of integers": lambda: flow(
         altered(START, "embeddings", jnp.eye(3, dtype=int))
     ),
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
-    "a path that goes back": lambda: flow(path_log_times=jnp.array([2.0, 1.0])),
-    "an end that is NaN": lambda: flow(until_log_time=NAN),
-    "a tolerance that is NaN": lambda: jaxselect.FlowSettings(atol=NAN),
     "a path of no point": lambda: search_path(PROBLEM, points=0),
-    "p in two axes": lambda: bare(jaxselect.predict_end)(PROBLEM, jnp.eye(3), 1.0),
-    "a list to resolve": lambda: bare(jaxselect.resolve_limit)([START, BAGS]),
-    "a certificate for more than it is proved for": lambda: bare(jaxselect.certify)(
-        PROBLEM, None, tolerance=2e-3
-    ),
-    "a certificate of no flow": lambda: bare(jaxselect.certify)(PROBLEM, None),
-    "a step that is NaN": lambda: step(size=NAN),
-    "a step uphill": lambda: step(size=-1.0),
-    "less than no step": lambda: jaxselect.embedding_steps(-1),
     "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
-    "several step sizes": lambda: bare(jaxselect.rates)(START, BAGS, jnp.ones(2)),
-    "a rate of a step uphill": lambda: jaxselect.rates(START, BAGS, -1.0),
-    "an error of zero": lambda: jaxselect.rates(START, BAGS, 1.0, error=0.0),
-    "a path of one point": lambda: jaxselect.RateSettings(points=1),
-    "pairs by number": lambda: bare(jaxselect.max_margin)(jnp.eye(3), jnp.eye(3)),
-    "pairs of other tokens": lambda: bare(jaxselect.max_margin)(jnp.eye(4), PAIRS),
-    "a key of the old kind": lambda: bare(jaxselect.gaussian)(
-        jax.random.PRNGKey(0), vocabulary=3, dim=3
+    "signs for heads": lambda: step(HEADS),
+    "classes on joint flows": lambda: joint_flow(HEADS, CLASSES, until_log_time=1.0),
+    "rates that train nothing": lambda: joint_flow(
+        START, BAGS, rates=LearningRates(0.0, 0.0, 0.0), until_log_time=1.0
     ),
-    "half a dimension": lambda: jaxselect.gaussian(KEY, vocabulary=3, dim=2.5),
-    "a seed is no key": lambda: bare(jaxselect.several_relevant)(0, **SIZES),
+    "rates that run back": lambda: joint_flow(
+        START, BAGS, rates=LearningRates(-1.0), until_log_time=1.0
+    ),
+    "classes as text": lambda: from_corpus(CLASSES),
+    "a label that is no class": lambda: step(
+        HEADS, replace(CLASSES, labels=jnp.array([0, 1, 3], jnp.int32))
+    ),
+    "a token that is always there": lambda: decision_list(
+        KEY, irrelevant=2, length=6, presence=1.0
+    ),
+    "no room for a list": lambda: decision_list(KEY, irrelevant=2, length=6, depth=6),
+    "too deep a list": lambda: whole_decision_list(
+        KEY, irrelevant=2, depth=11, length=12
+    ),
+    "no room for a pair": lambda: negation(KEY, irrelevant=2, length=2),
+    "negated NaN": lambda: negation(KEY, irrelevant=2, length=6, negated=NAN),
     "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
-    "a corpus is no way to draw one": lambda: trial(BAGS),
-    "a number drawn as a corpus": lambda: trial(lambda key: 3),
-    "a list to run": lambda: bare(jaxselect.run_grid)([1], "results"),
-    "a number is no folder": lambda: bare(jaxselect.load)(3),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
     "a family that is nowhere": lambda: located("nowhere:draw"),
@@ -167,39 +150,31 @@ WRONG = {
 }
 
 
-def refused(call):
-    """Whether a call ends in one line that says why."""
+def outcome(call):
+    """None where a call is refused in one line; else what happened."""
     try:
         call()
     except BadInput as error:
-        return "\n" not in str(error)
-    except Exception:
-        return False
-    return False
+        return None if "\n" not in str(error) else "several lines"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:90]}"
+    return "taken"
 
 
-def printed(code):
-    """What a process of its own prints, where nobody checks types."""
-    code = f"import jax; jax.config.update('jax_enable_x64', True)\n{code}"
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
-    )
-    assert not done.returncode, done.stderr
-    return done.stdout.strip()
+# In a process of its own nobody checks types.
+DOUBLE = "import jax; jax.config.update('jax_enable_x64', True)\n"
 
 
 def test_what_does_not_fit_is_refused_in_one_line():
     assert not printed(
-        "from tests.test_arguments import WRONG, refused\n"
-        "print(*(case for case, call in WRONG.items() if not refused(call)))"
+        f"{DOUBLE}from tests.test_arguments import WRONG, outcome\n"
+        "print(*(case for case, call in WRONG.items() if outcome(call)))"
     )
 
 
 def test_every_entry_point_refuses_wrong_kinds():
-    """Every fourth of the calls; `python -m tests.wrong_kinds` makes all of them."""
-    found = printed("from tests.wrong_kinds import main; main(every=4)").splitlines()
-    assert len(found) == 1 and int(found[0].split()[0]) > 400
+    found = printed(f"{DOUBLE}from tests.wrong_kinds import main; main()").splitlines()
+    assert len(found) == 1 and int(found[0].split()[0]) > 1600
 
 
 def test_what_fits_passes():

@@ -16,6 +16,7 @@ import experiments
 from experiments.common import console
 from experiments.sweep.grids import of_family
 from tests.experiments.test_study import settings_of
+from tests.processes import printed
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
@@ -77,11 +78,7 @@ for name in experiments.STUDIES:
             del sys.modules[module]
 print(json.dumps(said))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    said = json.loads(printed(code))
     for name, line in said.items():
         (target,) = re.findall(r"is not installed: make (\w+),", line) or [""]
         assert target in EXTRAS and re.search(rf"\b{target}\b.*:", MAKEFILE), name

@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -14,6 +12,7 @@ from jaxselect import compilation
 from jaxselect.checks import BadInput
 from jaxselect.compilation import compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
+from tests.processes import printed
 
 KEPT = """
 import jax
@@ -68,11 +67,7 @@ def test_a_program_alone_is_traced_once_for_equal_settings(monkeypatch):
 
 def test_a_program_alone_factorises_on_one_thread():
     bare = {name: value for name, value in os.environ.items() if "THREADS" not in name}
-    command = [sys.executable, "-c", FACTORISES]
-    found = subprocess.run(
-        command, env=bare, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "[1]"
+    assert printed(FACTORISES, env=bare) == "[1]"
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -96,11 +91,7 @@ def test_the_collector_rests_while_a_program_is_traced(running, monkeypatch):
 def test_programs_are_kept(case):
     given, wanted = CASES[case]
     bare = {name: value for name, value in os.environ.items() if name not in NAMES}
-    command = [sys.executable, "-c", KEPT]
-    found = subprocess.run(
-        command, env=bare | given, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == wanted
+    assert printed(KEPT, env=bare | given) == wanted
 
 
 def test_only_programs_that_a_kill_left_without_a_time_are_removed(
@@ -129,7 +120,7 @@ jax.jit(jnp.sin)(1.0)
 """
     names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
     bare = {name: value for name, value in os.environ.items() if name not in names}
-    subprocess.run([sys.executable, "-c", keep], env=bare, check=True)
+    printed(keep, env=bare)
     kept = [path.name for path in tmp_path.glob("*-cache")]
     assert kept and all(map(compilation.ENTRY.fullmatch, kept))
 

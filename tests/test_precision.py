@@ -12,14 +12,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxselect import Corpus, assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import full_precision
-from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import cls_flow, velocity
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 
 DRAW = partial(assumption_one, sequences=6, length=3, relevant=1, irrelevant=2)
 PLATFORMS = ("tpu", "cuda")

@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import jaxselect
+from tests.processes import printed
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,10 +35,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(tmp_path):
         ignored = shutil.ignore_patterns("__pycache__", "*.png")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     code = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    printed(code, cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     ours = {
         path.relative_to(ROOT).as_posix()

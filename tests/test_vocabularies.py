@@ -11,9 +11,8 @@ import pytest
 
 import jaxselect
 from experiments.theory.joint_flow import joint_flow
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, attention
 from jaxselect.flow.crossing import search_path
-from jaxselect.problem import attention
 
 CORPUS = jaxselect.from_sequences([[0, 2, 3], [1, 2, 4]], [1, -1], vocabulary=5)
 START = jaxselect.Parameters(jnp.eye(5), jnp.ones(5), jnp.arange(5.0))

@@ -2,8 +2,7 @@
 
 import jax.numpy as jnp
 
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
+from jaxselect import Parameters, attention
 
 
 def valued(values, corpus):

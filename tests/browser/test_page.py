@@ -7,7 +7,7 @@ import pytest
 
 from experiments.report.study import Settings, report
 from tests.experiments.invented_results import invent_reviews, invent_sweep, rewrite
-from tests.experiments.test_report_troubles import NASTY
+from tests.experiments.test_report import NASTY
 
 pytestmark = pytest.mark.browser
 

@@ -7,15 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, importance
 from jaxselect.data.components import subtract_group_means
 from jaxselect.data.corpus import from_bags, from_counts, from_sequences
-from jaxselect.model.selection import (
-    class_importance,
-    frequencies,
-    importance,
-    important_tokens,
-)
+from jaxselect.model.selection import class_importance, frequencies, important_tokens
 from tests.tolerances import assert_close
 
 VOCABULARY, SEQUENCES = 6, 5
@@ -82,41 +77,25 @@ def test_two_classes_are_a_special_case(data):
     assert_close(both[:, 0], signed / 2)
 
 
-BAD_BAGS = {
-    "a label that is neither 1 nor -1": (dict(labels=[1, 0]), "label 0 of sequence 1"),
-    "an id below the vocabulary": (dict(tokens=[[0], [-1]]), "-1 in sequence 1"),
-    "an id above the vocabulary": (dict(tokens=[[3], [1]]), "3 in sequence 0"),
-    "an empty sequence": (dict(counts=[[1.0], [0.0]]), "sequence 1 is empty"),
-    "a NaN count": (dict(counts=[[1.0], [np.nan]]), "nan in sequence 1"),
-    "a negative count": (dict(counts=[[1.0], [-2.0]]), "-2.0 in sequence 1"),
-    "labels of another length": (dict(labels=[1]), "wanted"),
-    "a token twice in a bag": (dict(tokens=[[0, 1, 2], [2, 1, 2]],
-                                    counts=np.ones((2, 3))),
-                               "2 occurs twice in sequence 1"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BAD_BAGS)
-def test_bad_bags_are_named(case):
-    changed, message = BAD_BAGS[case]
+def made(**changed):
+    """Two bags of one token, with something else in them."""
     good = dict(tokens=[[0], [1]], counts=[[1.0], [1.0]], labels=[1, -1], vocabulary=3)
-    from_bags(**good)
-    with pytest.raises(ValueError, match=message):
-        from_bags(**good | changed)
+    return from_bags(**good | changed)
 
 
-@given(labelled)
-def test_a_count_matrix_gives_the_bags_of_its_rows(data):
-    counts = np.stack([np.bincount(t, minlength=VOCABULARY) for t, _ in data])
-    labels = [label for _, label in data]
-    got = from_counts(csr_array(counts), labels)
-    wanted = from_sequences([t for t, _ in data], labels, vocabulary=VOCABULARY)
-    jax.tree.map(np.testing.assert_array_equal, got, wanted)
-    width = (np.asarray(got.counts) > 0).sum(axis=1)
-    assert got.tokens.shape[1] == width.max()
-
-
-UNFIT = {
+BAD = {
+    "a label that is neither 1 nor -1": (lambda: made(labels=[1, 0]),
+                                         "label 0 of sequence 1"),
+    "an id below the vocabulary": (lambda: made(tokens=[[0], [-1]]),
+                                   "-1 in sequence 1"),
+    "an id above the vocabulary": (lambda: made(tokens=[[3], [1]]), "3 in sequence 0"),
+    "an empty sequence": (lambda: made(counts=[[1.0], [0.0]]), "sequence 1 is empty"),
+    "a NaN count": (lambda: made(counts=[[1.0], [np.nan]]), "nan in sequence 1"),
+    "a negative count": (lambda: made(counts=[[1.0], [-2.0]]), "-2.0 in sequence 1"),
+    "labels of another length": (lambda: made(labels=[1]), "wanted"),
+    "a token twice in a bag": (lambda: made(tokens=[[0, 1, 2], [2, 1, 2]],
+                                            counts=np.ones((2, 3))),
+                               "2 occurs twice in sequence 1"),
     "an id that would wrap": (lambda: from_sequences([[2**32]], [1], vocabulary=3),
                               "4294967296 in sequence 0"),
     "a vocabulary beyond int32": (lambda: from_sequences([[0]], [1], vocabulary=2**31),
@@ -133,11 +112,23 @@ UNFIT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", UNFIT)
-def test_what_would_become_another_token_or_count_is_refused(case):
-    make, message = UNFIT[case]
+@pytest.mark.parametrize("case", BAD)
+def test_bad_bags_are_named(case):
+    """Also what would become another token or count."""
+    make, message = BAD[case]
     with pytest.raises(BadInput, match=message):
         make()
+
+
+@given(labelled)
+def test_a_count_matrix_gives_the_bags_of_its_rows(data):
+    counts = np.stack([np.bincount(t, minlength=VOCABULARY) for t, _ in data])
+    labels = [label for _, label in data]
+    got = from_counts(csr_array(counts), labels)
+    wanted = from_sequences([t for t, _ in data], labels, vocabulary=VOCABULARY)
+    jax.tree.map(np.testing.assert_array_equal, got, wanted)
+    width = (np.asarray(got.counts) > 0).sum(axis=1)
+    assert got.tokens.shape[1] == width.max()
 
 
 def test_counts_that_single_precision_cannot_hold_are_refused():

@@ -8,12 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.loss import (
-    EXPONENTIAL,
-    LOGISTIC,
-    POLYNOMIAL,
-    SQUARED_PROBABILITY,
-)
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, SQUARED_PROBABILITY
 from tests.flow.literal_cls import SLOPES
 from tests.tolerances import assert_close
 

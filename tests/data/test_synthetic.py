@@ -12,18 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxselect import assumption_one, independent_tokens, multi_class, several_relevant
 from jaxselect.data.corpus import from_bags
-from jaxselect.data.synthetic import (
-    assumption_one,
-    independent_tokens,
-    multi_class,
-    several_relevant,
-)
-from jaxselect.model.selection import (
-    class_importance,
-    importance,
-    important_tokens,
-)
+from jaxselect.model.selection import class_importance, importance, important_tokens
 
 NAMES = ("sequences", "length", "relevant", "irrelevant")
 
@@ -157,22 +148,3 @@ def test_every_class_has_its_own_tokens(classes):
         assert (np.delete(own, k, axis=1) < 0).all()
     # Sums of up to n rounded shares of order one.
     np.testing.assert_allclose(alpha[2 * classes :], 0.0, atol=1e-15)
-
-
-FINE = {"sequences": 4, "length": 4, "relevant": 2, "irrelevant": 3}
-BAD_SETTINGS = {
-    "an odd number of sequences": (assumption_one, {"sequences": 5}),
-    "one token, with which nothing competes": (assumption_one, {"length": 1}),
-    "more tokens than ids": (assumption_one, {"relevant": 2**30}),
-    "no room": (several_relevant, {"length": 2, "per_sequence": 3}),
-    "purity NaN": (several_relevant, {"purity": float("nan")}),
-    "a share above its end": (independent_tokens, {"irrelevant_share": 0.99}),
-    "one class": (multi_class, {"classes": 1}),
-}
-
-
-@pytest.mark.parametrize("case", BAD_SETTINGS)
-def test_bad_settings_are_refused(case):
-    maker, wrong = BAD_SETTINGS[case]
-    with pytest.raises(ValueError, match="wanted"):
-        maker(jax.random.key(0), **FINE | wrong)

@@ -75,15 +75,6 @@ def assert_same(folder, other):
     assert one.attrs["grid"] == two.attrs["grid"] and one.equals(two)
 
 
-def test_a_finished_sweep_runs_nothing_again(whole, capsys):
-    before = {p: p.stat().st_mtime_ns for p in (whole / "chunks").iterdir()}
-    assert sweep_here(whole, *SMALL, "--json") == 0
-    printed = capsys.readouterr()
-    assert "18 of 18 chunks are there already" in printed.err
-    assert json.loads(printed.out)["runs_now"] == 0
-    assert before == {p: p.stat().st_mtime_ns for p in (whole / "chunks").iterdir()}
-
-
 def stamps(folder):
     """Times and inodes of chunks: writing one again changes them."""
     found = {path: path.stat() for path in (folder / "chunks").glob("[0-9]*.npy")}

@@ -11,11 +11,8 @@ import pytest
 from experiments.beyond import _trained_head
 from experiments.beyond._trained_head import Heading, classify, relaxed
 from experiments.beyond.problem import Problem
-from jaxselect.data.corpus import from_sequences
-from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.parameters import Parameters
+from jaxselect import Parameters, embedding_step, from_sequences, max_margin
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_step
 from tests.tolerances import assert_close
 
 MARKS = np.geomspace(10.0, 1e6, 6)

@@ -14,8 +14,7 @@ import pytest
 
 from experiments.beyond import joint
 from experiments.beyond.problem import Problem
-from jaxselect.checks import BadInput
-from jaxselect.flow.cls import FlowStatus
+from jaxselect import BadInput, FlowStatus
 from jaxselect.sweep.store import prepare
 
 SIZES = Problem(64, 4, 4, 4)
@@ -59,10 +58,7 @@ def lanes(tmp_path_factory):
         work = partial(
             joint.block, folder, marks=LAST, sizes=SIZES, stop=Event(), number=1
         )
-        with (
-            jax.numpy_dtype_promotion("standard"),
-            jax.numpy_rank_promotion("allow"),
-        ):
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             made = work(whole=set(), cells=cells)
     patch.setattr(joint, "_lanes", None)
     kept = work(whole={1}, cells=cells)

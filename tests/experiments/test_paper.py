@@ -12,13 +12,7 @@ import pytest
 from experiments.common.claims import Claim, Measured, Verdict
 from experiments.common.results import Finished, write
 from experiments.common.study import Experiment
-from experiments.paper import (
-    ITEMS,
-    _tables,
-    figure_1,
-    figure_2,
-    lemma_4_2,
-)
+from experiments.paper import ITEMS, _tables, figure_1, figure_2, lemma_4_2
 from experiments.paper import several_relevant as several
 from experiments.paper._runs import complete
 from experiments.paper.document import document

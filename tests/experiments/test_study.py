@@ -9,12 +9,7 @@ import pytest
 
 import experiments
 from experiments.common import console
-from experiments.common.study import (
-    Bound,
-    Program,
-    check,
-    check_numbers,
-)
+from experiments.common.study import Bound, Program, check, check_numbers
 from jaxselect.checks import BadInput
 
 

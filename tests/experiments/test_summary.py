@@ -5,11 +5,10 @@ import pytest
 import xarray as xr
 
 from experiments.common.runs import lemma_fit
-from experiments.common.statistics import (
-    fitted_exponent,
-)
+from experiments.common.statistics import fitted_exponent
 from experiments.sweep.summary import describe, summarise
 from jaxselect.margin.certificate import TrialStatus
+from tests.experiments.test_verdicts import sweep
 
 STATUSES = {status.name: int(status) for status in TrialStatus}
 ALL, LEFT, PARTIAL = (
@@ -19,30 +18,21 @@ TIES_UNPROVED, UNRESOLVED = STATUSES["TIES_UNPROVED"], STATUSES["UNRESOLVED"]
 NONE, MISSING = STATUSES["SELECTED"], -1
 
 
-def results(status, selected=None, vmapped=False):
+def results(status):
     """Runs over two d, two η₀ and two seeds, from their statuses."""
     status = np.array(status).reshape(2, 2, 2)
-    chosen = np.where(status == ALL, 1.0, 0.5) if selected is None else selected
-    axes, place = ("dim", "step_size", "seed"), np.arange(8).reshape(2, 2, 2)
-    lost = np.where(status == MISSING, np.nan, 1.0)
+    chosen, there = np.where(status == ALL, 1.0, 0.5), status != MISSING
+    place = np.arange(8).reshape(2, 2, 2)
     columns = {
-        "status": status,
-        "important_selected": np.where(status == MISSING, np.nan, chosen),
-        "num_steps": np.where(status == MISSING, MISSING, place[::-1, ::-1, ::-1] + 10),
-        "file": np.where(status == MISSING, MISSING, place // 2),
-        "alignment_error": lost,
-        "direction_error": 2e-3 * lost,
-        "cls_norm": 1e3 * lost,
-        "error_constant": 1.6 * lost,
-        "history_dim": np.zeros_like(status),
-        "unselected_effect": lost,
-        "duality_gap": lost,
+        "important_selected": np.where(there, chosen, np.nan),
+        "num_steps": np.where(there, place[::-1, ::-1, ::-1] + 10, MISSING),
+        "file": np.where(there, place // 2, MISSING),
+        "unselected_effect": np.where(there, 1.0, np.nan),
     }
-    return xr.Dataset(
-        {name: (axes, column) for name, column in columns.items()},
-        coords={"dim": [8.0, 64.0], "step_size": [1.0, 10.0], "seed": [0, 1]},
-        attrs={"statuses": STATUSES, "vmapped": vmapped, "chunk_size": 2},
-    )
+    sizes = {"direction_error": 2e-3, "cls_norm": 1e3, "error_constant": 1.6}
+    columns |= {name: np.where(there, size, np.nan) for name, size in sizes.items()}
+    found = sweep((8.0, 64.0), (1.0, 10.0), 2, status=status, **columns)
+    return found.assign_attrs(vmapped=False, chunk_size=2)
 
 
 def test_shares_are_of_all_runs_with_the_undecided_beside():

@@ -28,10 +28,7 @@ from tests.experiments.invented_results import check_shown
 from tests.experiments.test_console import ended
 from tests.tolerances import assert_close
 
-STUDIES = {
-    "lemma": text_lemma,
-    "random_embeddings": random_embeddings,
-}
+STUDIES = {"lemma": text_lemma, "random_embeddings": random_embeddings}
 
 
 @pytest.fixture

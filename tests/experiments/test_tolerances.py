@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.common.tolerances import ToleranceCheck, tolerance_check
-from jaxselect.data.corpus import from_sequences
+from jaxselect import Parameters, TrialStatus, attention, from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
-from jaxselect.margin.certificate import TrialStatus
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 from tests.tolerances import assert_close
 
 SQUARE = 1.69

@@ -8,21 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect import FlowSettings, Parameters, attention, cls_flow
 from jaxselect.flow.control import STEPPERS
 from jaxselect.model.attention import empirical_risk
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
-
-
 PATH = np.geomspace(0.1, 200.0, 15)
-
-
 BOUNDS = {"until_norm": np.inf, "until_log_time": 1e15, "from_log_time": 0.0}
-
-
 # What every stepper obeys.
 by_every_stepper = pytest.mark.parametrize("stepper", STEPPERS)
 

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, FlowSettings
 from jaxselect.flow.bdf import Equation, integrate_bdf, rescaled, start_bdf, try_step
-from jaxselect.flow.control import FlowSettings
 from tests.tolerances import assert_close
 
 

@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import from_bags, from_sequences
-from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.model.parameters import Parameters
+from jaxselect import FlowSettings, FlowStatus, Parameters, from_bags, from_sequences
 from tests.flow.cls_runs import PATH, by_every_stepper, risk_of_query, run
 
 
@@ -63,12 +61,10 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance(stepper):
             assert flow.num_steps < {"rodas": 300, "bdf": 900}[stepper]
 
 
+# Sequences that hold all three tokens at finite odds, but not before log t = 20.5.
 NEARLY_TIED = from_bags(
     [[0, 1], [0, 2], [1, 2]], [[1000, 1], [1, 500], [1000, 1]], [1, 1, -1], vocabulary=3
 )
-
-
-"""Sequences that hold all three tokens at finite odds, but not before log t = 20.5."""
 
 
 def nearly_tied(shift):

@@ -5,14 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect import FlowSettings, FlowStatus, Parameters, attention, from_sequences
 from jaxselect.flow.crossing import (
     crossings_and_query,
     search_path,
 )
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 
 TIGHT = FlowSettings(1e-10, 1e-10)
 CORPUS = from_sequences([[0, 2], [1, 2, 2]], [1, -1], vocabulary=3)

@@ -5,12 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect.data.corpus import from_bags
+from jaxselect import Parameters, attention, from_bags
 from jaxselect.flow.cls import aligned, cls_flow
 from jaxselect.flow.control import FlowSettings, PredictiveController
 from jaxselect.flow.rodas import Rodas5P
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 from tests.flow.autodiff import from_autodiff
 
 

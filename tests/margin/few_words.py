@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from jaxselect import Problem, attention, embedding_step
 from jaxselect.data.corpus import from_counts, from_sequences
 from jaxselect.margin.minimum import change_of_curvature
 from jaxselect.model import parameters
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import Problem, attention
 from jaxselect.ties import _diameters
 
 VOCABULARY, SEQUENCES, LENGTH = 8, 12, 4

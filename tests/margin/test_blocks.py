@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import cross_attention
-from jaxselect.compilation import fast_compile_options
+from jaxselect import cross_attention, fast_compile_options, predict_end
 from jaxselect.data import corpus as corpus_module
 from jaxselect.margin import pairs
-from jaxselect.margin.certificate import predict_end
 from jaxselect.margin.minimum import change_of_curvature
 from jaxselect.ties import find_ties
 from tests.tolerances import assert_close

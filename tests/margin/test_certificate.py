@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import Parameters, attention, competing_pairs, max_margin
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL
 from jaxselect.margin.certificate import PredictedEnd, _gross_forces, perturbations
 from jaxselect.margin.limit import LimitStatus, limit
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.pairs import ROUNDINGS, pair_strength, pairs_of
 from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import competing_pairs
-from jaxselect.problem import attention
 
 TOLERANCE = 1e-3
 CHOSEN = np.array([[True, False], [True, False]])
@@ -200,12 +197,6 @@ def test_path_dependence_is_known_where_it_was_watched():
     np.testing.assert_allclose(read.history, [0.0, 0.7], atol=1e-12)
     np.testing.assert_allclose(read.offset - known.offset, read.history, atol=1e-12)
     np.testing.assert_allclose(seen.history_change, 0.1, rtol=1e-9)
-
-
-def test_an_exact_tie_has_no_minimiser():
-    start, bags = problem([1.0, 1.0], [1, 1])
-    *_, late = late_flow(start, bags, [9.0, 0.0])
-    assert late.status == LimitStatus.NO_MINIMISER
 
 
 @pytest.mark.parametrize(

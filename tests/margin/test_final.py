@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
+from jaxselect import LimitStatus, Parameters, attention, from_sequences
 from jaxselect.margin.certificate import (
     Reason,
     TrialStatus,
@@ -17,11 +17,8 @@ from jaxselect.margin.certificate import (
 )
 from jaxselect.margin.descent import arrived
 from jaxselect.margin.final import direction_is_final
-from jaxselect.margin.limit import LimitStatus
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import RestingTies
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 from jaxselect.stages import Proof, solve
 
 # Of token 0 over token 1, E = I, b = (1, 0): c, κ̄ = 1 and w = 1.

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
+from jaxselect import MaxMarginStatus, from_sequences
 from jaxselect.margin import generation, max_margin, pairs
-from jaxselect.margin.max_margin import MaxMarginStatus
 from tests.tolerances import assert_close
 
 BAGS, WIDTH, DIM, SHARED = 90, 12, 5, 40

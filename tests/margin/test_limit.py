@@ -11,16 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import assumption_one
+from jaxselect import Corpus, assumption_one, attention, embedding_step, max_margin
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.limit import limit as library_limit
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 
 DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
 # γ from 0.4 to 250: below capture, in it, and beyond it.
@@ -225,14 +221,3 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
     late = limit(start, corpus, chosen, fewer, start.query)
     assert late.status == LimitStatus.NO_MAX_MARGIN
-
-
-def test_finishing_by_prediction_is_the_full_integration():
-    start, corpus, flow, selected, margin = late_problem(50.0)
-    near = flow.path_query[0]
-    late = limit(start, corpus, selected, margin, near)
-    log_time = log_time_at(late, 1e6)
-    query = late.query_at(log_time)
-    np.testing.assert_allclose(log_time, flow.log_time, rtol=1e-8)
-    np.testing.assert_allclose(np.linalg.norm(query), 1e6, rtol=1e-12)
-    np.testing.assert_allclose(query, flow.query, atol=1e-3)

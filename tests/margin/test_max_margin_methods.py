@@ -1,4 +1,4 @@
-"""A method that answers wrongly is not believed."""
+"""A method that answers wrongly is not believed, nor are duals that refute nothing."""
 
 import importlib
 from functools import partial
@@ -10,7 +10,13 @@ import pytest
 
 from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
 from jaxselect.margin.pairs import PairMask
-from jaxselect.margin.qp import normalise, relative_gap
+from jaxselect.margin.qp import (
+    Candidate,
+    QuadraticProgram,
+    measured,
+    normalise,
+    relative_gap,
+)
 from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import contradiction, small_problem, solve_each
 from tests.tolerances import assert_close
@@ -122,3 +128,39 @@ def test_a_method_is_not_believed(name):
     np.testing.assert_array_equal(found.status[known], truth.status[known])
     for number, problem in enumerate(problems):
         assert_true(*problem, lane(found, number))
+
+
+# On one axis, at 0, 1, 2 and −1.
+TOKENS = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])
+# Pairs, their duals, p along the axis, and whether no p keeps the pairs apart.
+CASES = {
+    "both ways": ({(1, 0): 0.5, (0, 1): 0.5}, 0.0, True),
+    "with a sum of two": ({(1, 0): 1.0, (0, 1): 1.0}, 0.0, False),
+    "with a negative dual": ({(1, 0): 2.0, (2, 0): -1.0}, 0.0, False),
+    "with a dual off the pairs": ({(1, 0): 0.5, (3, 0): 0.5}, 0.0, False),
+    "beside a p": ({(1, 0): 0.5, (0, 1): 0.5}, 1.0, False),
+    "with no dual": ({(1, 0): 0.0}, 0.0, False),
+    "that leave a rest": ({(1, 0): 0.5, (2, 0): 0.5}, 0.0, False),
+}
+
+
+@jax.jit
+def measure(tokens, pairs, candidate):
+    """With twice the digits, as wherever a difference may be blurred."""
+    return measured(
+        QuadraticProgram(tokens, PairMask(pairs), np.array(1e-300)), candidate
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_duals_that_refute(case):
+    given, along, refuted = CASES[case]
+    duals, pairs = np.zeros((4, 4)), np.zeros((4, 4), bool)
+    for pair, dual in given.items():
+        duals[pair] = dual
+        # Token 3 is in no pair.
+        pairs[pair] = 3 not in pair
+    candidate = Candidate(np.array([along, 0.0]), duals, np.array(1e-9))
+    found = jax.tree.map(np.asarray, measure(TOKENS, pairs, candidate))
+    assert (found.balance < 1e-9) == refuted
+    assert found.active.any() == (along == 1.0)

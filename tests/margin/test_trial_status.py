@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.flow.cls import FlowStatus
+from jaxselect import FlowStatus, LimitStatus, MaxMarginStatus, from_sequences
 from jaxselect.margin.certificate import (
     Measured,
     Reason,
@@ -20,8 +19,6 @@ from jaxselect.margin.certificate import (
     outcome_of,
     reason_against,
 )
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.margin.max_margin import MaxMarginStatus
 
 SIGNS = from_sequences([[0], [0]], [1, -1], vocabulary=1)
 EPS = float(jnp.finfo(float).eps)

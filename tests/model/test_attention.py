@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect import Corpus, from_sequences, gaussian
 from jaxselect.model.attention import attend_corpus, outputs
-from jaxselect.model.parameters import gaussian
 from tests.tolerances import assert_close
 
 VOCABULARY, DIM = 5, 7
@@ -46,15 +45,6 @@ def test_bags_agree_with_positions(seed, sequences):
     corpus = from_sequences(sequences, [1] * len(sequences), vocabulary=VOCABULARY)
     wanted = [literal_output(parameters, np.array(tokens)) for tokens in sequences]
     assert_close(read(parameters, corpus), wanted)
-
-
-@given(seeds, st.sampled_from([3, 30]))
-def test_rotations_change_nothing(seed, dim):
-    parameters = drawn(jax.random.key(seed), vocabulary=VOCABULARY, dim=dim)
-    corpus = from_sequences([[0, 1, 1], [2, 3, 4]], [1, -1], vocabulary=VOCABULARY)
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
-    turned = jax.tree.map(lambda rows: rows @ turn, parameters)
-    assert_close(read(turned, corpus), read(parameters, corpus))
 
 
 @given(seeds, st.floats(-1e3, 1e3))

@@ -12,15 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxselect import assumption_one, importance, independent_tokens, several_relevant
 from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import (
-    assumption_one,
-    independent_tokens,
-    several_relevant,
-)
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import gaussian, gaussian_reduced
-from jaxselect.model.selection import importance
 from jaxselect.model.step import (
     alignment_error,
     embedding_step,

@@ -70,8 +70,7 @@ def test_coordinates_go_there_and_back():
     assert_close(inside.axes.T @ inside.axes, np.eye(6))
     away = jnp.asarray(np.linspace(-1, 1, 40), float)
     assert_close(
-        WIDE.embeddings @ away,
-        inside.parameters.embeddings @ inside.coordinates(away),
+        WIDE.embeddings @ away, inside.parameters.embeddings @ inside.coordinates(away)
     )
     assert_close(inside.lift_points(inside.parameters.query), WIDE.query)
     path = jnp.stack([WIDE.query, jnp.full(40, jnp.inf), jnp.nan * WIDE.query])

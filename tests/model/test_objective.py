@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.loss import LOGISTIC
-from jaxselect.model.attention import (
-    accuracy,
-    log_strongest_pull,
-    negative_gradient,
-)
+from jaxselect import LOGISTIC, Parameters, from_sequences
+from jaxselect.model.attention import accuracy, log_strongest_pull, negative_gradient
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import Parameters
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, attention, from_bags, from_sequences
 from jaxselect.data.components import components
-from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
@@ -32,7 +31,6 @@ from jaxselect.model.selection import (
     selected_tokens,
 )
 from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
-from jaxselect.problem import attention
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
@@ -48,8 +46,10 @@ def by_entry(scores, values, corpus):
 
 
 def model_of(scores, values):
-    """Embeddings, p and v whose scores and values are these."""
-    return Parameters(jnp.stack([scores, values], axis=1), *jnp.eye(2))
+    """Embeddings, p and v whose scores and values are these, of one head or several."""
+    rows = jnp.concatenate([scores[:, None], values.reshape(len(scores), -1)], axis=1)
+    axes = jnp.eye(rows.shape[1])
+    return Parameters(rows, axes[0], axes[1] if values.ndim == 1 else axes[:, 1:])
 
 
 def bags(sequences, labels, weights=None, loss=POLYNOMIAL):
@@ -59,10 +59,14 @@ def bags(sequences, labels, weights=None, loss=POLYNOMIAL):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_derivatives_are_those_of_the_risk(loss):
+@pytest.mark.parametrize("classes", [2, 3])
+def test_derivatives_are_those_of_the_risk(classes, loss):
     """Derivatives in scores and values, and curvature, at weights that differ."""
     weights = jnp.array([0.1, 0.3, 0.05, 0.35, 0.2])
     corpus = replace(CORPUS, weights=weights, loss=loss)
+    if classes == 3:
+        labels = jnp.array([0, 1, 2, 1, 0], CORPUS.labels.dtype)
+        corpus = replace(corpus, labels=labels, classes=3)
 
     def risk(scores, values):
         return empirical_risk(model_of(scores, values), corpus)
@@ -77,8 +81,9 @@ def test_derivatives_are_those_of_the_risk(loss):
         bent = score_curvature(*by_entry(scores, values, corpus))
         return by_autodiff, hessian[0], bent, descent
 
-    sizes = np.repeat([0.1, 1.0, 10.0], 20)[:, None]
-    scores, values = sizes * np.random.default_rng(1).normal(size=(2, 60, VOCABULARY))
+    sizes = np.repeat([0.1, 1.0, 10.0], 20)[:, None, None]
+    drawn = sizes * np.random.default_rng(1).normal(size=(60, VOCABULARY, 1 + classes))
+    scores, values = drawn[..., 0], drawn[..., 1 if classes == 2 else slice(1, None)]
     slopes, hessian, (pulled, curved), descent = both(scores, values)
     assert_close(-descent.scores, slopes[0])
     assert_close(-descent.values, slopes[1])

@@ -8,13 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxselect.data.corpus import from_sequences
-from jaxselect.model.selection import (
-    competing_pairs,
-    coverage,
-    important_tokens,
-    selected_tokens,
-)
+from jaxselect import competing_pairs, coverage, from_sequences, selected_tokens
+from jaxselect.model.selection import important_tokens
 
 VOCABULARY = 6
 # One shape, by the last of them: one program serves all examples.
@@ -63,17 +58,6 @@ def test_shares_by_label_count_only_sequences_with_important_tokens():
     assert important_tokens(corpus).tolist() == [True, True, True, False, False]
     positive, negative = shares([5, 1, 4, 2, 3], corpus)
     assert positive == 0.5 and negative == 1.0
-
-
-def test_selection_does_not_know_the_names_of_tokens():
-    corpus = from_sequences([[0, 1], [1, 2], [0, 3]], [1, -1, 1], vocabulary=4)
-    scores = np.random.default_rng(0).normal(size=4)
-    name = np.array([2, 0, 3, 1])
-    renamed = from_sequences([[2, 0], [0, 3], [2, 1]], [1, -1, 1], vocabulary=4)
-    pairs = COMPETING(SELECTED(scores, corpus), corpus)
-    moved = scores[np.argsort(name)]
-    renamed_pairs = np.asarray(COMPETING(SELECTED(moved, renamed), renamed))
-    np.testing.assert_array_equal(renamed_pairs[np.ix_(name, name)], pairs)
 
 
 def test_no_important_token_is_nothing_to_select_not_everything():

@@ -1,4 +1,4 @@
-"""K heads: derivatives, the law of the draw, the first step, coverage, refusals.
+"""K heads: late pulls, the first step, coverage, refusals.
 
 Source: mathematics, section 1c.
 """
@@ -10,27 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
-from experiments.text.counts import from_corpus
-from experiments.theory.joint_flow import joint_flow
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_bags, from_sequences
+from jaxselect import BadInput, from_bags, from_sequences, multi_class
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import output_forces
-from jaxselect.model.attention import (
-    empirical_risk,
-    functional_margin,
-    negative_gradient,
-)
-from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import (
-    Parameters,
-    frame,
-    gaussian,
-    gaussian_reduced,
-)
+from jaxselect.model.attention import functional_margin, negative_gradient
+from jaxselect.model.parameters import frame, gaussian, gaussian_reduced
 from jaxselect.model.selection import (
     class_importance,
     coverage,
@@ -49,41 +34,6 @@ BAGS = from_bags(
     classes=CLASSES,
     weights=[1, 2, 3, 4],
 )
-SCORES = jax.random.normal(jax.random.key(0), (TOKENS,))
-VALUES = jax.random.normal(jax.random.key(1), (TOKENS, CLASSES))
-
-
-def risk_of(corpus):
-    def risk(scores, values):
-        # Embeddings, p and v whose scores and values are these.
-        rows = jnp.concatenate([scores[:, None], values], axis=1)
-        axes = jnp.eye(1 + CLASSES)
-        return empirical_risk(Parameters(rows, axes[0], axes[:, 1:]), corpus)
-
-    return risk
-
-
-@pytest.mark.parametrize(
-    "loss", [LOGISTIC, EXPONENTIAL, POLYNOMIAL], ids=lambda loss: loss.name
-)
-def test_derivatives_are_those_of_the_risk(loss):
-    """Derivatives in scores and values, and curvature; the margin is curved, too."""
-    corpus = replace(BAGS, loss=loss)
-
-    @jax.jit
-    def found():
-        slopes = jax.grad(risk_of(corpus), (0, 1))
-        twice = lambda scores: (slopes(scores, VALUES),) * 2  # noqa: E731
-        hessian, by_autodiff = jax.jacfwd(twice, has_aux=True)(SCORES)
-        entries = corpus.logits(SCORES), corpus.gather(VALUES)
-        bent = score_curvature(*entries, corpus)
-        return by_autodiff, hessian[0], negative_gradient(SCORES, VALUES, corpus), bent
-
-    slopes, hessian, descent, (pulled, bent) = found()
-    assert_close(-descent.scores, slopes[0])
-    assert_close(-descent.values, slopes[1])
-    assert_close(pulled, descent.scores)
-    assert_close(-bent, hessian, worse=10)
 
 
 def test_late_pulls_are_exact():
@@ -95,35 +45,6 @@ def test_late_pulls_are_exact():
     posterior = np.exp(values[0]) / np.exp(values[0]).sum()
     wanted = (np.eye(3)[0] - posterior) @ (values[0] - values[1])
     assert_close(found, np.array([wanted, -wanted]))
-
-
-def gram(parameters):
-    heads = parameters.head.T
-    rows = jnp.vstack([parameters.embeddings, parameters.query, heads])
-    return rows @ rows.T
-
-
-@jax.jit
-def few(keys, dim):
-    draw = partial(gaussian_reduced, vocabulary=3, heads=3, dim=dim)
-    return jax.vmap(lambda key: gram(draw(key)))(keys)
-
-
-@pytest.mark.parametrize("dim", [4, 9, 30])
-def test_the_reduced_draw_has_the_law_of_the_draw(dim):
-    """Tokens, p and heads below, at and above |S| + 1 + K = 7 coordinates.
-
-    Keys are fixed: a p-value below 1e-3 among 12 would happen once in 80 choices.
-    """
-    sizes = {"vocabulary": 3, "heads": 3}
-    keys = jax.random.split(jax.random.key(1), (2, 2000))
-    wide = jax.jit(jax.vmap(lambda key: gram(gaussian(key, **sizes, dim=dim))))
-    here, there = np.asarray(wide(keys[0])), np.asarray(few(keys[1], float(dim)))
-    for row, column in [(0, 0), (2, 3), (1, 4), (3, 6)]:
-        found = ks_2samp(here[:, row, column], there[:, row, column])
-        assert found.pvalue > 1e-3, (row, column)
-    assert_close(there[0, 4:, 4:], np.eye(3))
-    assert_close(here[0, 4:, 4:], np.eye(3))
 
 
 @pytest.mark.parametrize("dim", [5, 100])
@@ -173,31 +94,7 @@ def test_important_tokens_occur_with_one_class():
     assert coverage(chosen, BAGS).tolist() == [1.0, 1.0, 0.0]
 
 
-SIGNS = from_sequences([[0], [1]], [1, -1], vocabulary=6)
 PLAIN = gaussian(jax.random.key(0), vocabulary=6, dim=9)
-HEADS = gaussian(jax.random.key(0), vocabulary=6, dim=9, heads=3)
-WRONG = {
-    "signs for heads": lambda: embedding_step(HEADS, SIGNS, 1.0),
-    "classes for one head": lambda: embedding_step(PLAIN, BAGS, 1.0),
-    "classes on joint flows": lambda: joint_flow(HEADS, BAGS, until_log_time=1.0),
-    "classes as text": lambda: from_corpus(replace(BAGS, weights=None)),
-    "more heads than dimensions": lambda: gaussian(
-        jax.random.key(0), vocabulary=6, dim=2, heads=3
-    ),
-    "no dimension for the heads": lambda: gaussian_reduced(
-        jax.random.key(0), vocabulary=6, dim=2.0, heads=3
-    ),
-    "a label that is no class": lambda: embedding_step(
-        HEADS, replace(BAGS, labels=jnp.array([0, 1, 3, 0], jnp.int32)), 1.0
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_suit_is_refused(case):
-    with pytest.raises(BadInput, match="wanted") as caught:
-        WRONG[case]()
-    assert "\n" not in str(caught.value)
 
 
 def test_the_number_of_classes_is_seen_while_tracing():

@@ -3,7 +3,7 @@
 Source: mathematics, section 5a.
 """
 
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,31 +17,12 @@ from experiments.networks.embedding_step import (
     two_layer_importance,
 )
 from experiments.networks.network import Design, Network, start
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model import step as embedding_step
 from jaxselect.model.parameters import gaussian, gaussian_reduced
 from tests.exponents import mean_error_exponent
+from tests.model.test_embedding_step import CORPORA, corpus_of
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
-
-SIZES = {"sequences": 20, "length": 6, "relevant": 3, "irrelevant": 8}
-CORPORA = {
-    "assumption one": lambda: assumption_one(jax.random.key(7), **SIZES),
-    "independent tokens": lambda: independent_tokens(
-        jax.random.key(7), **SIZES, irrelevant_share=0.4
-    ),
-    "arbitrary": lambda: from_sequences(
-        [[0, 0, 1], [1, 2], [2, 2, 2, 0]], [1, -1, -1], vocabulary=4
-    ),
-}
-
-
-@cache
-def corpus_of(name):
-    """Drawn by one program, once somebody asks for it."""
-    return jax.jit(CORPORA[name])()
-
 
 # A network is what a program is compiled for.
 compiled = partial(jax.jit, static_argnums=0)
@@ -50,8 +31,7 @@ reached = jax.jit(two_layer_importance, static_argnames="residual")
 
 
 @pytest.mark.parametrize(
-    "name, residual",
-    [("independent tokens", False), ("arbitrary", True)],
+    "name, residual", [("independent tokens", False), ("arbitrary", True)]
 )
 def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
     """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""

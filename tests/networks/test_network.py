@@ -9,25 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.networks.embedding_step import network_risk
 from experiments.networks.network import (
     Design,
     Network,
     Tables,
-    look_up,
-    output,
     start,
     start_reduced,
     tables_of,
 )
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.synthetic import several_relevant
+from jaxselect import from_sequences, gaussian, several_relevant
 from jaxselect.model import attention
 from jaxselect.model import attention as objective
-from jaxselect.model.parameters import gaussian
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
@@ -118,25 +112,6 @@ def by_position(tables: Tables, sequence, design):
         return average
     act = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "tanh": jnp.tanh}
     return tables.heads @ act[design.activation](tables.hidden @ average + tables.bias)
-
-
-@given(seed=st.integers(0, 99))
-def test_padding_changes_nothing(seed):
-    padding = 3
-    network, variables = drawn(Design(2, "product"), seed=seed)
-    tokens, counts = np.asarray(CORPUS.tokens[0]), np.asarray(CORPUS.counts[0])
-    wider = (
-        np.pad(tokens, (0, padding), constant_values=1),
-        np.pad(counts, (0, padding)),
-    )
-    got, wanted = (read(network, variables, *bag) for bag in (wider, (tokens, counts)))
-    assert_close(got, wanted)
-
-
-@compiled
-def read(network, variables, tokens, counts):
-    there = look_up(tables_of(network, variables), tokens)
-    return output(there, counts, network.design)
 
 
 @pytest.mark.parametrize(

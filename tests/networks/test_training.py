@@ -14,8 +14,7 @@ from experiments.networks import training as network_training
 from experiments.networks.embedding_step import network_risk
 from experiments.networks.network import Design, Network, outputs, start, tables_of
 from experiments.networks.training import minibatch, stratify
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_sequences
+from jaxselect import BadInput, from_sequences
 from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)

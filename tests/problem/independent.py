@@ -5,6 +5,7 @@ keys·θ, values, labels and a mask. Values may have a column for each class: th
 are classes, and the loss is cross-entropy. Nothing of the library is used.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,10 @@ from scipy.special import logsumexp
 
 
 class Model(NamedTuple):
-    """Scores keys·θ, values and labels of every position; a class of losses' slopes."""
+    """Scores keys·θ, values and labels of every position; log(−ℓ′) of the margin.
+
+    With values of several outputs ∂L/∂f of outputs and labels, or None: cross-entropy.
+    """
 
     keys: np.ndarray
     values: np.ndarray
@@ -41,7 +45,8 @@ def field(log_time, theta, model):
     logs = scores - logsumexp(scores, axis=1, keepdims=True)
     weights = np.exp(logs)
     if values.ndim > 2:
-        values, log_slope = of_classes(weights, values, labels)
+        with_loss = of_classes if log_slope is None else partial(of_outputs, log_slope)
+        values, log_slope = with_loss(weights, values, labels)
         labels = np.ones(len(values))
     best = np.take_along_axis(values, top, axis=1)
     mean = np.sum(weights * (values - best), axis=1, keepdims=True)
@@ -69,6 +74,13 @@ def of_classes(weights, values, labels):
     gain = values[bags, :, labels] - np.einsum("ik,itk->it", shares, values)
     log_slope = log_rest - logsumexp(outputs, axis=1)
     return gain, lambda margin: log_slope
+
+
+def of_outputs(gradient, weights, values, labels):
+    """What a token adds by −∂L/∂f, which then is no factor besides."""
+    outputs = np.einsum("it,itk->ik", weights, values)
+    gain = -np.einsum("ik,itk->it", gradient(outputs, labels), values)
+    return gain, lambda margin: np.zeros(len(margin))
 
 
 def flow(model, until_log_time, start=None):

@@ -3,9 +3,8 @@
 import jax
 import numpy as np
 
-from jaxselect import Grid, TrialStatus, cross_attention, run_grid, solve
+from jaxselect import Grid, TrialStatus, cross_attention, load, run_grid, solve
 from jaxselect.margin.certificate import Reason
-from jaxselect.sweep.labels import load
 
 LABELS = np.array([1, -1, 1, 1])
 

@@ -4,12 +4,12 @@ The flow is SciPy's of the definition, the direction quadprog's (mathematics, 1c
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 from scipy.special import softmax
 
 from jaxselect import (
@@ -31,7 +31,7 @@ from jaxselect.model.attention import functional_margin
 from jaxselect.model.curvature import query_curvature
 from jaxselect.stages import Proof
 from jaxselect.ties import left_out, ties_of
-from tests.problem.independent import shortest
+from tests.problem.independent import Model, flow, shortest
 from tests.tolerances import assert_close
 
 SEQUENCES, WIDTH, DIM, CLASSES = 4, 3, 9, 3
@@ -86,25 +86,8 @@ def draws(seed, name="smoothed"):
 
 def late_point(name, x, values, labels, until, start):
     """θ of the flow by Radau's method, in log-time, from the definition."""
-
-    def field(log_time, theta):
-        scores = x @ theta
-        top = scores.argmax(axis=1)[:, None]
-        logs = scores - scores.max(axis=1, keepdims=True)
-        logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
-        weights = np.exp(logs)
-        best = np.take_along_axis(values, top[..., None], axis=1)
-        mean = np.einsum("it,itk->ik", weights, values - best)
-        slope = by_hand(name, best[:, 0] + mean, labels)
-        gain = -np.einsum("ik,itk->it", slope, values - best - mean[:, None])
-        np.put_along_axis(logs, top, -np.inf, axis=1)
-        forces = np.exp(np.minimum(logs + log_time, 300.0)) * gain / len(labels)
-        np.put_along_axis(forces, top, -forces.sum(axis=1, keepdims=True), axis=1)
-        return np.einsum("it,itd->d", forces, x)
-
-    found = solve_ivp(field, (0.0, until), start, method="Radau", rtol=1e-9, atol=1e-9)
-    assert found.success
-    return found.y[:, -1]
+    there = np.ones((*labels.shape, WIDTH), bool)
+    return flow(Model(x, values, labels, there, partial(by_hand, name)), until, start)
 
 
 def beside_scipy_and_quadprog(name, loss, seed, until=400.0):

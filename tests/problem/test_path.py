@@ -5,8 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from jaxselect import key_query, plot, solve
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, key_query, plot, solve
 from jaxselect.picture import SERIES
 from tests.problem.independent import Model, flow, logistic
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import cross_attention, solve
-from jaxselect.data.loss import LOGISTIC
+from jaxselect import LOGISTIC, cross_attention, solve
 from jaxselect.flow.cls import aligned, field, linearise
 from jaxselect.flow.control import STEPPERS
 from jaxselect.problem import stratified

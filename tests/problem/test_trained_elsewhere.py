@@ -68,6 +68,10 @@ def test_descent_by_numpy_is_certified_by_its_risk_without_a_time():
     before = late.problem.lift(late.flow.earlier_query)
     again = certify_at(problem, late.trained, late.flow.log_time, earlier=before)
     assert late.proof == again.proof == Proof.LATE_FLOW
+    within = jax.jit(lambda *end, earlier: certify_at(problem, *end, earlier=earlier))
+    inside = within(late.trained, late.flow.log_time, earlier=before)
+    assert inside.proof == Proof.LATE_FLOW
+    np.testing.assert_allclose(inside.direction, late.direction, rtol=1e-9)
     assert "By its late flow" in str(again)
 
 

@@ -11,12 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import Trial, assumption_one, independent_tokens, several_relevant
 from jaxselect.checks import BadInput
-from jaxselect.data.synthetic import (
-    assumption_one,
-    independent_tokens,
-    several_relevant,
-)
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
 from jaxselect.stages import STAGES, Next
@@ -25,7 +21,6 @@ from jaxselect.sweep import run as sweep_module
 from jaxselect.sweep.grid import Grid, lane_values
 from jaxselect.sweep.launch import Job
 from jaxselect.sweep.run import plan, run_chunk
-from jaxselect.trial import Trial
 
 SIZES = {"sequences": (8,), "length": (3,), "relevant": (2,), "irrelevant": (4,)}
 TINY = Grid(

@@ -1,17 +1,14 @@
 """Results depend on any setting and on any source file that they need."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from jaxselect.data.synthetic import assumption_one
-from jaxselect.model.step import embedding_steps
+from jaxselect import Grid, assumption_one, embedding_steps
 from jaxselect.sweep.description import description, fingerprint, sources
-from jaxselect.sweep.grid import Grid
 from jaxselect.sweep.store import differences
+from tests.processes import printed
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = Grid()
@@ -57,12 +54,9 @@ def test_every_module_that_a_sweep_loads_is_in_its_digest():
         "import jaxselect.sweep.run; "
         "print(*(n for n in sys.modules if n.startswith('jaxselect.')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
     known = sources("jaxselect.sweep.run")
     packages = {path.name for path in (ROOT / "jaxselect").iterdir() if path.is_dir()}
-    loaded = set(done.stdout.split()) - {f"jaxselect.{name}" for name in packages}
+    loaded = set(printed(code).split()) - {f"jaxselect.{name}" for name in packages}
     assert {"jaxselect.margin.certificate", "jaxselect.margin.qp"} <= loaded
     assert loaded <= known.keys()
 

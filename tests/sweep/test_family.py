@@ -13,9 +13,7 @@ from experiments.common import console
 from experiments.sweep import study
 from experiments.sweep.grids import of_family
 from experiments.sweep.settings import PRESETS
-from jaxselect.checks import BadInput
-from jaxselect.data.synthetic import independent_tokens
-from jaxselect.model.step import embedding_step, embedding_steps
+from jaxselect import BadInput, embedding_step, embedding_steps, independent_tokens
 from jaxselect.sweep import description, launch
 from jaxselect.sweep.grid import Grid, importable, label, located
 from tests.variants.noisy_labels import noisy_labels

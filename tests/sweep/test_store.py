@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, Trial
 from jaxselect.sweep import store
 from jaxselect.sweep.grid import NUMBERS
 from jaxselect.sweep.labels import LABELS, SCORES, load
 from jaxselect.sweep.run import ONWARD
-from jaxselect.trial import Trial
 
 pytestmark = pytest.mark.bounds
 

@@ -219,6 +219,15 @@ def labelled(*marks):
     return "text,label\n" + "".join(f"x,{mark}\n" for mark in marks)
 
 
+FIVE = ["good film,1", "bad film,0", "fine film,1", "dull film,0", "nice film,1"]
+
+
+def quoted(changes):
+    """Five records, some of them with a quote, and one that is quoted as it should."""
+    lines = [changes.get(place, line) for place, line in enumerate(FIVE)]
+    return "\n".join(["text,label", *lines, '"x, y",0']) + "\n"
+
+
 VOCABULARIES = "labels of two vocabularies in"
 REFUSED = {
     "cut short": ("r.csv.gz", gzip.compress(labelled(*[0, 1] * 999).encode())[:-20],
@@ -258,6 +267,19 @@ REFUSED = {
     "capitals": ("r.csv", labelled("Pos", "pos", "neg"), VOCABULARIES),
     "abbreviations": ("r.csv", labelled("pos", "neg", "Positive", "negative"),
                       VOCABULARIES),
+    "a quote that is open to the end": ("r.csv", quoted({1: '"bad film,0'}),
+                                        "line 3 of .* begins a review whose quot"),
+    "a quote that is closed later": (
+        "r.csv", quoted({1: '"bad film,0', 3: '"dull film,0'}),
+        "line 3 of .* do not mat"),
+    "a word in quotes": ("r.csv", quoted({2: '"fine" film,1'}),
+                         "line 4 of .* do not match"),
+    "quotes in pairs": (
+        "r.csv", quoted({0: '"good film,1', 4: 'nice film",1'}),
+        "lines 2 to 6 of .* are one review between quotes, and each of them"),
+    "quotes in a pair of lines": (
+        "r.csv", quoted({0: '"good film,1', 1: 'bad film",0'}),
+        "lines 2 to 3 of .* are one review between quotes"),
 }  # fmt: skip
 
 
@@ -269,28 +291,6 @@ def test_what_cannot_be_read_is_one_line_that_names_it(tmp_path, case):
     with pytest.raises(BadInput, match=message) as refused:
         text.read_reviews(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
-
-
-FIVE = ["good film,1", "bad film,0", "fine film,1", "dull film,0", "nice film,1"]
-UNBALANCED = {
-    "open to the end": ({1: '"bad film,0'}, "line 3 of .* begins a review whose quot"),
-    "closed later": ({1: '"bad film,0', 3: '"dull film,0'}, "line 3 of .* do not mat"),
-    "a word in quotes": ({2: '"fine" film,1'}, "line 4 of .* do not match"),
-    "in pairs": ({0: '"good film,1', 4: 'nice film",1'},
-                 "lines 2 to 6 of .* are one review between quotes, and each of them"),
-    "a pair of lines": ({0: '"good film,1', 1: 'bad film",0'},
-                        "lines 2 to 3 of .* are one review between quotes"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", UNBALANCED)
-def test_no_quote_swallows_a_review(tmp_path, case):
-    changes, message = UNBALANCED[case]
-    lines = [changes.get(place, line) for place, line in enumerate(FIVE)]
-    path = tmp_path / "reviews.csv"
-    path.write_text("\n".join(["text,label", *lines, '"x, y",0']) + "\n")
-    with pytest.raises(BadInput, match=message):
-        text.read_reviews(path)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -21,10 +21,9 @@ from experiments.theory.betweenness import (
     negative_load,
     step_window,
 )
-from jaxselect.data.corpus import Corpus, from_sequences
+from jaxselect import Corpus, from_sequences, importance
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import laplacian, pair_strength, pairs_of
-from jaxselect.model.selection import importance
 from jaxselect.model.step import start_slope
 from tests.tolerances import assert_close
 from tests.valued import valued
@@ -66,24 +65,6 @@ def test_a_strength_is_positive_where_its_winner_lies_between(name, seed):
     np.testing.assert_array_equal(strength > 0, held)
     # Strictly: with values alike nothing is kept away.
     assert not signs(jnp.zeros(TOKENS), corpus, selected)[1].any()
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_log_odds_are_those_of_weighted_counts(seed):
-    corpus, selected, values = drawn(seed)
-    wanted = np.zeros((2, TOKENS, TOKENS))
-    rows = zip(*map(np.asarray, (corpus.tokens, corpus.counts, selected)), strict=True)
-    for bag, (tokens, counts, chosen) in enumerate(rows):
-        for slot in range(3):
-            if chosen.any() and counts[slot] and not chosen[slot]:
-                pair = int(corpus.labels[bag] < 0), tokens[chosen][0], tokens[slot]
-                wanted[pair] += corpus.weights[bag] * counts[slot] / counts[chosen][0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wanted = np.log(wanted[0]) - np.log(wanted[1])
-    found = np.asarray(signs(values, corpus, selected)[2])
-    known = np.isfinite(wanted)
-    np.testing.assert_array_equal(found[~known], wanted[~known])
-    assert_close(found[known], wanted[known])
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -3,8 +3,6 @@
 Source: mathematics, section 3k.
 """
 
-from itertools import product
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,19 +10,17 @@ import pytest
 from scipy.optimize import fsolve
 
 from experiments.theory.steps import decay_end
-from jaxselect.data.corpus import from_sequences
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
+from tests.theory.test_embedding_steps import (
+    CORPUS,
+    IRRELEVANT,
+    LENGTH,
+    RELEVANT,
+    SIZES,
+)
 from tests.tolerances import assert_close
 
-RELEVANT, IRRELEVANT, LENGTH = 2, 4, 3
-SIZES = {"relevant": RELEVANT, "irrelevant": IRRELEVANT, "length": LENGTH}
-# Every important token with every two neighbours of a circle of irrelevant ones.
-CORPUS = from_sequences(
-    [[token, 4 + k, 4 + (k + 1) % 4] for token, k in product(range(4), range(4))],
-    [1 if token < 2 else -1 for token, _ in product(range(4), range(4))],
-    vocabulary=8,
-)
 KIND = np.array([1.0, 1, 1, 1, -1, -1, -1, -1])
 SIGN = np.array([1.0, 1, -1, -1, 0, 0, 0, 0])
 END = jax.jit(lambda decay: decay_end(**SIZES, decay=decay))

@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 
 from experiments.theory.steps import reduced_steps
-from jaxselect.data.corpus import from_sequences
-from jaxselect.margin.max_margin import max_margin
-from jaxselect.model.parameters import Parameters
+from jaxselect import Parameters, embedding_steps, from_sequences, max_margin
 from jaxselect.model.selection import competing_pairs, selected_tokens
-from jaxselect.model.step import embedding_steps
 from tests.tolerances import assert_close
 
 RELEVANT, IRRELEVANT, LENGTH = 2, 4, 3

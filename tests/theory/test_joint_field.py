@@ -16,10 +16,9 @@ from experiments.theory.joint_flow import (
     linearise,
     unflat,
 )
-from jaxselect.data.corpus import from_sequences
+from jaxselect import Parameters, from_sequences
 from jaxselect.flow.rodas import GAMMA
 from jaxselect.model.attention import empirical_risk
-from jaxselect.model.parameters import Parameters
 from tests.tolerances import assert_close
 
 BAGS = from_sequences(

@@ -13,19 +13,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
+from jaxselect import assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.data.synthetic import assumption_one
+from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
-from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters, gaussian
-from jaxselect.model.selection import (
-    competing_pairs,
-    coverage,
-    selected_tokens,
-)
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
+from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
 from tests.theory import literal_joint
 from tests.tolerances import TOLERANCE
 
@@ -214,10 +207,7 @@ def test_a_flow_that_breaks_off_says_so():
 def seen_at(eta, start):
     """A value, ‖p‖² and an entry of E at log t = 30."""
     flow = joint_flow(
-        *start,
-        rates=LearningRates(embeddings=eta),
-        until_log_time=30.0,
-        settings=TIGHT,
+        *start, rates=LearningRates(embeddings=eta), until_log_time=30.0, settings=TIGHT
     )
     value = flow.embeddings[0] @ flow.head
     return jnp.stack([value, flow.query @ flow.query, flow.embeddings[0, 1]])
@@ -254,49 +244,3 @@ def test_an_end_at_ties_has_the_derivatives_of_differences_in_reverse():
     wanted = (plain(size + step)[0] - plain(size - step)[0]) / (2 * step)
     np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-5)
     assert abs(slope[2]) > 0.1
-
-
-def test_rates_that_train_nothing_or_run_back_are_refused():
-    parameters, corpus = drawn()
-    for rates in ((0.0, 0.0, 0.0), (-1.0, 1.0, 1.0), (1.0, jnp.nan, 1.0)):
-        with pytest.raises(ValueError, match="rates"):
-            joint_flow(
-                parameters, corpus, rates=LearningRates(*rates), until_log_time=1.0
-            )
-    with pytest.raises(ValueError, match="vocabulary"):
-        fewer = Corpus(corpus.tokens, corpus.counts, corpus.labels, 7)
-        joint_flow(parameters, fewer, until_log_time=1.0)
-
-
-def test_a_rotation_turns_the_flow():
-    parameters, corpus = drawn()
-    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(30, 30)))[0]
-    turned = jax.tree.map(lambda x: x @ turn, parameters)
-    flow, other = followed(SUBSETS[0]), joint(turned, corpus, SUBSETS[0])
-    for place in range(len(PATH)):
-        wanted = rows(flow, place) @ turn
-        # Sizes grow like √log t.
-        np.testing.assert_allclose(
-            rows(other, place), wanted, atol=1e-6 * np.abs(wanted).max()
-        )
-
-
-def test_names_of_tokens_and_order_and_length_of_bags_do_not_matter():
-    """Other ids, bags in another order, every count doubled."""
-    parameters, corpus = drawn()
-    random = np.random.default_rng(2)
-    names, order = random.permutation(8), random.permutation(12)
-    renamed = Corpus(
-        tokens=jnp.asarray(names)[corpus.tokens][order].astype(corpus.tokens.dtype),
-        counts=2 * corpus.counts[order],
-        labels=corpus.labels[order],
-        vocabulary=8,
-    )
-    embeddings = jnp.zeros((8, 30)).at[names].set(parameters.embeddings)
-    moved = Parameters(embeddings, parameters.query, parameters.head)
-    flow = followed(SUBSETS[1])
-    end = np.abs(rows(flow, -1)).max()
-    other = joint(moved, renamed, SUBSETS[1])
-    near = partial(np.testing.assert_allclose, atol=1e-6 * end)
-    near(other.embeddings[names], flow.embeddings)
-    near(other.query, flow.query)

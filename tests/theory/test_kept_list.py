@@ -12,11 +12,8 @@ import pytest
 
 from experiments.theory.joint import kept_list
 from experiments.theory.joint_flow import LearningRates, joint_flow
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import from_sequences
-from jaxselect.data.loss import POLYNOMIAL
+from jaxselect import POLYNOMIAL, BadInput, Parameters, from_sequences
 from jaxselect.model.attention import attend_corpus
-from jaxselect.model.parameters import Parameters
 
 # The list 0+, 1−, 2+; 3 and 4 decide nothing. One token of its sign in each.
 SEQUENCES = [[0, 1, 3], [0, 1], [1, 2, 4], [1, 3], [2, 3, 4], [2, 4]]

@@ -18,11 +18,9 @@ from scipy.integrate import solve_ivp
 
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
-from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import from_sequences
+from jaxselect import Parameters, fast_compile_options, from_sequences
 from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
 from jaxselect.flow.cls import FlowSettings, FlowStatus
-from jaxselect.model.parameters import Parameters
 
 TOKENS = 5
 BETA = np.array([1.2, -0.9])

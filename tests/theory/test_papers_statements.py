@@ -10,16 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_bags
-from jaxselect.data.synthetic import independent_tokens
+from jaxselect import LimitStatus, attention, from_bags, independent_tokens
 from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.margin.certificate import TrialStatus, certify, predict_end
-from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.attention import attend_corpus, negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step, predicted_alignment
-from jaxselect.problem import attention
 from tests.tolerances import assert_close
 
 

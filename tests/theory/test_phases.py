@@ -21,8 +21,7 @@ from experiments.theory.two_classes import (
     start_asymmetry,
     step_size,
 )
-from jaxselect.data.synthetic import assumption_one, independent_tokens
-from jaxselect.model.parameters import gaussian_reduced
+from jaxselect import assumption_one, gaussian_reduced, independent_tokens
 from jaxselect.model.step import embedding_step, predicted_alignment
 from tests.theory import independent
 from tests.theory.independent import Sizes

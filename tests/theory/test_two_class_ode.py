@@ -15,14 +15,10 @@ from experiments.theory.two_classes import (
     amplification,
     critical_alignment,
     growth_exponent,
-    log_pull,
-    log_pull_slope,
-    pull,
     two_class_ode,
 )
 from tests.theory import independent
 from tests.theory.independent import Sizes
-from tests.tolerances import assert_close
 
 BASE = Ensemble(200.0, 8.0, 8.0, 48.0)
 orbit_of = jax.jit(two_class_ode)
@@ -109,17 +105,3 @@ def test_an_orbit_that_is_not_back_is_not_known(monkeypatch):
     fresh = jax.jit(lambda *start: two_class_ode.__wrapped__(*start))
     found = fresh(BASE, 3.9, 1e-3)
     assert all(np.isnan(value) for value in found)
-
-
-def test_pulls_in_logarithms_are_pulls():
-    gamma, log_odds = 3.0, jnp.linspace(-30.0, 3.0, 12)
-    weight = jax.nn.sigmoid(log_odds)
-    assert_close(
-        jnp.exp(log_pull(log_odds, gamma)), jax.vmap(pull, (0, None))(weight, gamma)
-    )
-    slope = jax.vmap(jax.grad(lambda x: log_pull(x, gamma)))(log_odds)
-    assert_close(log_pull_slope(log_odds, gamma), slope)
-    # Where q or 1 − q is no number any more.
-    far = log_pull(jnp.array([-1e4, 1e4]), gamma)
-    least = np.log(gamma / 2) - 1e4 + np.array([-np.log(2), log_expit(-gamma)])
-    assert_close(far, least)

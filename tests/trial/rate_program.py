@@ -8,12 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.rates import REAL_RATES
+from jaxselect import Corpus, FlowSettings, LimitStatus, assumption_one, gaussian
 from jaxselect.convergence import RateSettings, rates, resolve_limit
-from jaxselect.data.corpus import Corpus
-from jaxselect.data.synthetic import assumption_one
-from jaxselect.flow.cls import FlowSettings
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.model.parameters import gaussian
 from tests.test_precision import PLATFORMS
 
 # More dimensions than tokens: derivatives go through a frame.

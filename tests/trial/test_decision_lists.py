@@ -17,12 +17,9 @@ from experiments.theory.lists import (
     list_agreement,
     whole_decision_list,
 )
+from jaxselect import FlowStatus, Parameters, attention, predict_end
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.flow.cls import FlowStatus
-from jaxselect.margin.certificate import predict_end
 from jaxselect.margin.pairs import pair_strength, pairs_of
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
 from tests.valued import valued
 
 # Roundings of scores and strengths that are sums of some hundred terms.

@@ -13,8 +13,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 
-from jaxselect.margin.certificate import TrialStatus
-from jaxselect.stages import solve
+from jaxselect import TrialStatus, solve
 from tests.margin.few_words import drawn
 from tests.problem.independent import shortest
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.common.rates import REAL_RATES
+from jaxselect import Limit, LimitStatus, Parameters, attention, competing_pairs
 from jaxselect.convergence import (
     RateSettings,
     final_loss,
@@ -28,12 +29,8 @@ from jaxselect.flow.cls import (
     local_exponents,
     velocity,
 )
-from jaxselect.margin.limit import Limit, LimitStatus
 from jaxselect.margin.pairs import PairStrength
-from jaxselect.model.parameters import Parameters
-from jaxselect.model.selection import competing_pairs
 from jaxselect.model.step import alignment_error, embedding_step, embedding_steps
-from jaxselect.problem import attention
 from tests.test_precision import rounded_products
 from tests.trial.rate_program import (
     DIM,

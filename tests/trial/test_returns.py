@@ -7,11 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
+from jaxselect import Parameters, attention, from_sequences, solve
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
-from jaxselect.model.parameters import Parameters
-from jaxselect.problem import attention
-from jaxselect.stages import solve
 from tests.tolerances import assert_close
 
 # Token 0 is in both sequences. Their labels agree with 1 and 0, but p_0 prefers 0.

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import Parameters, attention, from_bags, multi_class, run_trial
 from jaxselect.convergence import final_loss
-from jaxselect.data.corpus import from_bags
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.data.synthetic import multi_class
 from jaxselect.flow.cls import cls_flow, excess_loss
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import LimitStatus, limit
@@ -26,10 +25,7 @@ from jaxselect.model.attention import (
     negative_gradient,
 )
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import coverage, selected_tokens
-from jaxselect.problem import attention
-from jaxselect.trial import run_trial
 from tests.flow.literal_cls import follow
 from tests.tolerances import assert_close
 
@@ -220,17 +216,3 @@ def test_the_excess_of_several_heads_has_digits(late):
     problem = attention(start, corpus)
     one, other = (excess_loss(problem, chosen, p) for p in (solve, further))
     np.testing.assert_allclose(one / other, 2.0, rtol=1e-9)
-
-
-def test_a_balance_of_classes_is_held():
-    """One pair under two labels of three: p rests, and the forces cancel."""
-    counts = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]])
-    tokens = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 1], [1, 0, 0]])
-    corpus = from_bags(
-        tokens, counts, [0, 1, 0, 1], vocabulary=6, classes=3, weights=np.full(4, 0.25)
-    )
-    values = np.zeros((6, 3))
-    values[:2] = [[1.0, -1.0, 0.2], [-1.0, 1.0, 0.1]]
-    start = Parameters(jnp.eye(6), 0.5 * jnp.eye(6)[0], jnp.asarray(values))
-    found, *_ = run(start, corpus)
-    assert found.status == TrialStatus.TIES_UNPROVED

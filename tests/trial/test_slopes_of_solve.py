@@ -11,12 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import attention, solve
-from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus
-from jaxselect.flow.control import FlowSettings
+from jaxselect import BadInput, Corpus, FlowSettings, Parameters, attention, solve
 from jaxselect.margin.derivatives import differentiable
-from jaxselect.model.parameters import Parameters
 from jaxselect.stages import _differentiable
 
 TOKENS, BAGS, WIDTH, DIM = 5, 4, 3, 3

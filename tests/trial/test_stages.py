@@ -15,14 +15,11 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from experiments.common.start import initialise
-from jaxselect.data.corpus import from_sequences
+from experiments.falsify.literal_ties import Literal
+from jaxselect import Parameters, TrialStatus, attention, embedding_step, from_sequences
 from jaxselect.data.synthetic import assumption_one, several_relevant
 from jaxselect.flow.cls import FlowStatus, cls_flow
-from jaxselect.margin.certificate import TrialStatus
-from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
 from jaxselect.stages import (
     STAGES,
     Next,
@@ -35,7 +32,6 @@ from jaxselect.stages import (
 )
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.ties import no_ties
-from tests.attacks.literal_ties import Literal
 from tests.tolerances import assert_close
 
 SIZES = {"sequences": 200, "length": 8, "relevant": 8, "irrelevant": 48}

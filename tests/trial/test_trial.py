@@ -10,13 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.synthetic import assumption_one
-from jaxselect.flow.control import FlowSettings
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect import FlowSettings, TrialStatus, assumption_one, attention, flow_to_end
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
-from jaxselect.problem import attention
-from jaxselect.stages import flow_to_end
 from jaxselect.trial import _evaluate, _with_alignment
 
 DRAW = partial(assumption_one, sequences=100, length=6, relevant=4, irrelevant=16)
@@ -27,8 +23,6 @@ CERTIFIED = (
     TrialStatus.CAPTURED_NEGATIVE,
     TrialStatus.PARTIAL,
 )
-
-
 TIES = (TrialStatus.TIED, TrialStatus.AT_REST, TrialStatus.TIES_UNPROVED)
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from jaxselect import Grid, assumption_one
-from jaxselect.data.loss import EXPONENTIAL
+from jaxselect import EXPONENTIAL, Grid, assumption_one
 
 SIZES = {"sequences": 8, "length": 3, "relevant": 2, "irrelevant": 4}
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from jax.nn import log_sigmoid, sigmoid
 from jax.numpy import expm1, log1p
 
-from jaxselect import Grid, assumption_one
-from jaxselect.data.loss import Loss
+from jaxselect import Grid, Loss, assumption_one
 
 STEEP = Loss(
     "steep",

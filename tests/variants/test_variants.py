@@ -18,13 +18,10 @@ from experiments.report.folders import search
 from experiments.sweep import study
 from experiments.sweep.grids import of_family
 from experiments.sweep.settings import PRESETS, Settings
-from jaxselect.checks import BadInput
+from jaxselect import BadInput, embedding_steps, gaussian_reduced, run_grid
 from jaxselect.data.synthetic import assumption_one, independent_tokens
-from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import important_tokens
-from jaxselect.model.step import embedding_steps
 from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
-from jaxselect.sweep.launch import run_grid
 from jaxselect.sweep.store import load_all
 from tests.flow import literal_cls
 from tests.variants import weighted

@@ -6,16 +6,21 @@ by Newton's method and the signs of the pulls of all others; elsewhere the truth
 `UNKNOWN` rather than a guess.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .forces import Lanes, scaled, tangent, tangent_and_jacobian
+from .forces import Lanes, Scaled, scaled, tangent, tangent_and_jacobian
 from .ties import rests
 
 
 class Outcome(IntEnum):
+    """How a course ended."""
+
     GOING = 0
     REACHED = 1
     RESTS = 2
@@ -24,14 +29,14 @@ class Outcome(IntEnum):
 
 
 GAMMA = 0.25
-A = (
+A: tuple[tuple[float, ...], ...] = (
     (),
     (1.544,),
     (0.9466785280815826, 0.2557011698983284),
     (3.314825187068521, 2.896124015972201, 0.9986419139977817),
     (1.221224509226641, 6.019134481288629, 12.53708332932087, -0.6878860361058950),
 )
-C = (
+C: tuple[tuple[float, ...], ...] = (
     (),
     (-5.6688,),
     (-2.430093356833875, -0.2063599157091915),
@@ -59,13 +64,18 @@ STEPS = 6_000
 # From this log-time on, at each multiple by its own, p is measured from its line.
 STRAIGHT_FROM, AGAIN = 1e3, 10.0
 
+Callback: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
-def step(lanes, y, size):
+
+def step(
+    lanes: Lanes, y: np.ndarray, size: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, Scaled, np.ndarray]:
     """One step of Rodas4: the new y, its error, and what was found at the old y."""
     slope, jacobian, at = tangent_and_jacobian(lanes, y)
     matrix = np.eye(y.shape[1]) / (GAMMA * size[:, None, None]) - jacobian
     inverse = np.linalg.inv(matrix)
-    stages, moved = [], y
+    stages: list[np.ndarray] = []
+    moved = y
     for i in range(6):
         if i == 5:
             moved = moved + stages[4]
@@ -80,9 +90,12 @@ def step(lanes, y, size):
     return moved + stages[5], stages[5], at, slope
 
 
-def _longest(at, slope):
-    """How far the curve may go before a pull that grows unseen is to be seen, or a
-    token overtakes the top one of its bag."""
+def _longest(at: Scaled, slope: np.ndarray) -> np.ndarray:
+    """How far the curve may go.
+
+    Until a pull that grows unseen is to be seen, or a token overtakes the top one of
+    its bag.
+    """
     unit, pace = at.force / at.length()[:, None], slope[:, -1, None, None]
     closing = np.einsum("bxwk,bk->bxw", at.pull.from_top, unit)
     growth = pace + closing
@@ -98,7 +111,7 @@ def _longest(at, slope):
     return np.minimum(room, np.where(comes, near, np.inf)).min((1, 2))
 
 
-def cancelling(at):
+def cancelling(at: Scaled) -> np.ndarray:
     """The largest single pull over their sum, or over 1 where the sum is less."""
     sizes = np.abs(at.terms) * np.sqrt((at.pull.from_top**2).sum(3))
     return sizes.max((1, 2)) / at.length()
@@ -115,15 +128,11 @@ class Course:
     steps: np.ndarray
 
     @property
-    def known(self):
-        return self.outcome != Outcome.UNKNOWN
-
-    @property
-    def moved(self):
-        """p − p_0."""
+    def moved(self) -> np.ndarray:
+        """How far p is from p_0."""
         return self.y[:, :-1] + self.lanes.growth * self.y[:, -1:]
 
-    def measure_from_line(self, index, growth):
+    def measure_from_line(self, index: np.ndarray, growth: np.ndarray) -> None:
         """Go on with g = growth, from where p is."""
         moved = self.moved[index]
         every = self.lanes.growth.copy()
@@ -132,7 +141,11 @@ class Course:
         self.y[index, :-1] = moved - growth * self.y[index, -1:]
 
 
-def begin(lanes, log_time=0.0, moved=None):
+def begin(
+    lanes: Lanes,
+    log_time: np.ndarray | float = 0.0,
+    moved: np.ndarray | None = None,
+) -> Course:
     """The start of a course: p = p_0 + moved at log_time."""
     number, dim = len(lanes), lanes.apart.shape[-1]
     y = np.zeros((number, dim + 1))
@@ -148,7 +161,14 @@ def begin(lanes, log_time=0.0, moved=None):
     )
 
 
-def follow(course, until, *, callback=None, tolerance=TOLERANCE, rest=True):
+def follow(
+    course: Course,
+    until: ArrayLike,
+    *,
+    callback: Callback | None = None,
+    tolerance: float = TOLERANCE,
+    rest: bool = True,
+) -> Course:
     """The course at s = until, one number per lane, or where it rests or gets lost.
 
     `callback(index, y, g)` sees every step of the lanes `index` and returns True for
@@ -170,7 +190,14 @@ def follow(course, until, *, callback=None, tolerance=TOLERANCE, rest=True):
             _straighten(course, index, straight)
 
 
-def _advance(course, index, until, tried, callback, tolerance):
+def _advance(
+    course: Course,
+    index: np.ndarray,
+    until: np.ndarray,
+    tried: np.ndarray,
+    callback: Callback | None,
+    tolerance: float,
+) -> None:
     """One step, accepted or not, of some lanes."""
     lanes, y = course.lanes.of(index), course.y[index]
     slope = tangent(lanes, y)
@@ -208,7 +235,7 @@ def _advance(course, index, until, tried, callback, tolerance):
         course.outcome[done[stop]] = Outcome.STOPPED
 
 
-def _straighten(course, index, straight):
+def _straighten(course: Course, index: np.ndarray, straight: np.ndarray) -> None:
     """Measure late lanes of a moderate pace from the line along which they go."""
     index = index[course.y[index, -1] > straight[index]]
     if not len(index):

@@ -1,4 +1,4 @@
-"""Certificates in ball arithmetic: python -m tests.attacks.intervals --number 300.
+"""Certificates in ball arithmetic.
 
 The hypotheses of the theorems, evaluated from the stored E, p_0, v, p, log t, p_mm, λ,
 ρ and z*, which are taken as exact, in balls of 256 bits (Arb, by python-flint). p_mm is
@@ -8,50 +8,58 @@ of ties hold to 2⁻³⁰ of them, since the rounding of H where its parts cance
 the stored ones (one μ of the first 26 is too large by a share of 2·10⁻¹⁴).
 
 Logistic loss, equal weights, labels ±1.
+
+    python -m experiments.falsify.intervals --number 300 --stepper bdf
 """
 
-import argparse
 import time
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 from flint import arb, arb_mat, ctx
+from numpy.typing import ArrayLike
 
-from jaxselect.margin.certificate import CERTIFIED, TOLERANCE, TrialStatus
+from experiments.common.console import Difference, command, say
+from experiments.common.devices import configure
+from experiments.common.study import check, presets
+from jaxselect.data.corpus import Corpus
+from jaxselect.margin.certificate import CERTIFIED, TOLERANCE, Certificate, TrialStatus
 from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.model.parameters import Parameters
+from jaxselect.stages import Stage
+from jaxselect.ties import Ties
 
-from .contraction import KINDS, claimed, draw
+from .contraction import KINDS, Drawn, claimed, draw
+from .settings import Attack
 
-ctx.prec = 256
+PRECISION = 256
 EPS = float(np.finfo(float).eps)
-ZERO, ONE, E = arb(0), arb(1), arb(1).exp()
+ZERO, ONE = arb(0), arb(1)
 # Of μ and Ω, for the rounding of the stored ones.
 SHARE = arb(2) ** -30
 
+Pair: TypeAlias = tuple[int, int]
 
-def vector(numbers):
+
+def vector(numbers: ArrayLike) -> arb_mat:
     """A column of exact numbers."""
     return arb_mat([[arb(float(x))] for x in np.asarray(numbers)])
 
 
-def matrix(rows):
-    """A matrix of exact numbers."""
-    return arb_mat([[arb(float(x)) for x in row] for row in np.asarray(rows)])
-
-
-def dot(one, other):
+def dot(one: arb_mat, other: arb_mat) -> arb:
     """The product of two columns."""
     return (one.transpose() * other)[0, 0]
 
 
-def size(column):
+def size(column: arb_mat) -> arb:
     """Euclidean norm."""
     return root(dot(column, column))
 
 
-def root(square):
+def root(square: arb) -> arb:
     """Square root of what is no less than zero, whatever its ball reaches."""
     if square > 0:
         return square.sqrt()
@@ -59,7 +67,7 @@ def root(square):
     return arb(half.mid(), half.upper())
 
 
-def positive(form):
+def positive(form: arb_mat) -> bool:
     """Whether a symmetric matrix is positive definite, by its pivots."""
     left = [[form[i, j] for j in range(form.ncols())] for i in range(form.nrows())]
     for k, row in enumerate(left):
@@ -72,17 +80,18 @@ def positive(form):
     return True
 
 
-def columns(listed):
+def columns(listed: Sequence[arb_mat]) -> arb_mat:
     """Columns side by side."""
     return arb_mat([[x[i, 0] for x in listed] for i in range(listed[0].nrows())])
 
 
-def independent(rows):
+def independent(rows: Sequence[arb_mat]) -> list[int]:
     """Places of vectors that span what all of them do, first come first.
 
     One whose distance to the span of those before may be zero is left out.
     """
-    kept, places = [], []
+    kept: list[arb_mat] = []
+    places = []
     for place, row in enumerate(rows):
         rest = row
         for _ in range(2):
@@ -103,10 +112,10 @@ class Entry(NamedTuple):
 
 
 class Bag(NamedTuple):
-    """Label, entries, and which entry is selected."""
+    """Label, entries, and which entry is selected; −1 until that is known."""
 
     label: int
-    entries: list
+    entries: list[Entry]
     slot: int
 
 
@@ -122,17 +131,17 @@ class Verdict(NamedTuple):
     values: dict
 
     @property
-    def confirmed(self):
+    def confirmed(self) -> bool:
         """Whether every hypothesis holds."""
         return all(self.holds.values())
 
     @property
-    def failed(self):
+    def failed(self) -> list[str]:
         """Those that do not."""
         return [name for name, held in self.holds.items() if not held]
 
 
-def softmax(entries, scores):
+def softmax(entries: Sequence[Entry], scores: Sequence[arb]) -> tuple[list[arb], arb]:
     """Shares, and the mean of the values under them."""
     pulls = [(e.logit + s).exp() for e, s in zip(entries, scores, strict=True)]
     total = sum(pulls, ZERO)
@@ -141,19 +150,19 @@ def softmax(entries, scores):
     return shares, mean
 
 
-def slope(margin):
+def slope(margin: arb) -> arb:
     """−ℓ′(m) = σ(−m)."""
     return 1 / (1 + margin.exp())
 
 
-def spread(entries):
+def spread(entries: Sequence[Entry]) -> arb:
     """Range of the values."""
     values = [entry.value for entry in entries]
     pairs = [abs(a - b) for a in values for b in values]
     return max_of(pairs)
 
 
-def max_of(balls):
+def max_of(balls: Iterable[arb]) -> arb:
     """The largest."""
     found = ZERO
     for ball in balls:
@@ -161,7 +170,13 @@ def max_of(balls):
     return found
 
 
-def max_margin(rows, pairs, active, direction, duals):
+def max_margin(
+    rows: Sequence[arb_mat],
+    pairs: Sequence[Pair],
+    active: Sequence[Pair],
+    direction: ArrayLike,
+    duals: dict[Pair, arb],
+) -> tuple[Verdict, arb_mat, dict[Pair, arb_mat], arb_mat]:
     """Definition 3c.3 on the stored numbers, and p_mm on the pairs that are active.
 
     Args:
@@ -227,7 +242,17 @@ class Contracted(NamedTuple):
     basin: arb
 
 
-def late_flow(rows, bags, pairs, active, margin, query, log_time, offset, ties=None):
+def late_flow(
+    rows: Sequence[arb_mat],
+    bags: Sequence[Bag],
+    pairs: Sequence[Pair],
+    active: Sequence[Pair],
+    margin: tuple[Verdict, arb_mat, dict[Pair, arb_mat], arb_mat],
+    query: ArrayLike,
+    log_time: float,
+    offset: ArrayLike,
+    ties: Contracted | None = None,
+) -> Verdict:
     """Theorems 3e.2 and 3e.4 of one selection, from stored p, log t and ρ."""
     found, exact, apart, basis = margin
     holds, values = dict(found.holds), dict(found.values)
@@ -257,7 +282,7 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset, ties=N
         return Verdict(holds, values)
     inverse = hessian.inv()
 
-    def squared(column):
+    def squared(column: arb_mat) -> arb:
         return dot(column, inverse * column)
 
     # Pairs of no strength have no force.
@@ -266,7 +291,7 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset, ties=N
     reach = root(max_of([squared(inside[k]) for k in used]))
     negative = [k for k in used if not duals[k] > 0]
     beta = 1 + 2 * sum((abs(duals[k]) * squared(inside[k]) for k in negative), ZERO)
-    kantorovich = E * beta * reach * decrement
+    kantorovich = ONE.exp() * beta * reach * decrement
     product = inverse * gram
     trace = sum((product[i, i] for i in range(product.nrows())), ZERO)
     error = 2 * decrement * root(trace)
@@ -327,7 +352,9 @@ def late_flow(rows, bags, pairs, active, margin, query, log_time, offset, ties=N
     return Verdict(holds, values)
 
 
-def rest(rows, bags, ties, head):
+def rest(
+    rows: Sequence[arb_mat], bags: Corpus, ties: Ties, head: arb_mat
+) -> tuple[Verdict, arb_mat, arb_mat, arb]:
     """Theorem 7b.1 with lemma 7b.2 of tied bags, at the stored z*.
 
     Returns:
@@ -335,7 +362,7 @@ def rest(rows, bags, ties, head):
     """
     chosen = [np.flatnonzero(bag) for bag in ties.selected]
     tied = [i for i, bag in enumerate(chosen) if len(bag) > 1]
-    tokens = [bags.tokens[i][chosen[i]] for i in range(len(chosen))]
+    tokens = [np.asarray(bags.tokens)[i][own] for i, own in enumerate(chosen)]
     differences = [rows[t] - rows[tokens[i][0]] for i in tied for t in tokens[i][1:]]
     basis = columns([differences[i] for i in independent(differences)])
     gram = basis.transpose() * basis
@@ -413,7 +440,7 @@ def rest(rows, bags, ties, head):
     return Verdict(holds, values), basis, place, radius
 
 
-def closed(bags, ties):
+def closed(bags: Corpus, ties: Ties) -> bool:
     """Whether bags with two tokens of a class select both or neither."""
     for tokens, counts, chosen in zip(
         bags.tokens, bags.counts, ties.selected, strict=True
@@ -425,11 +452,19 @@ def closed(bags, ties):
     return True
 
 
-def contracted(rows, bags, ties, head, basis, place, radius):
+def contracted(
+    rows: Sequence[arb_mat],
+    bags: Corpus,
+    ties: Ties,
+    head: arb_mat,
+    basis: arb_mat,
+    place: arb_mat,
+    radius: arb,
+) -> tuple[list[arb_mat], list[Bag], list[arb]]:
     """Rows orthogonal to U, and entries with their shifts at the true minimum."""
     gram = basis.transpose() * basis
 
-    def on(row):
+    def on(row: arb_mat) -> arb_mat:
         return basis * gram.solve(basis.transpose() * row)
 
     inside = [on(row) for row in rows]
@@ -439,7 +474,7 @@ def contracted(rows, bags, ties, head, basis, place, radius):
     across = [row - part for row, part in zip(rows, inside, strict=True)]
     found = []
     for i, chosen in enumerate(ties.selected):
-        entries, slot = [], None
+        entries, slot = [], -1
         there = [
             Entry(int(t), arb(float(c)).log() + shifts[t], dot(rows[t], head))
             for t, c in zip(bags.tokens[i], bags.counts[i], strict=True)
@@ -466,7 +501,10 @@ def contracted(rows, bags, ties, head, basis, place, radius):
     return [across[int(ties.classes[t])] for t in range(len(rows))], found, widths
 
 
-def judge(model, corpus, stage, found):
+@ctx.workprec(PRECISION)
+def judge(
+    model: Parameters, corpus: Corpus, stage: Stage, found: Certificate
+) -> Verdict:
     """The verdict in balls on a certificate of the library."""
     model, corpus, stage, found = jax.tree.map(
         np.asarray, (model, corpus, stage, found)
@@ -477,11 +515,11 @@ def judge(model, corpus, stage, found):
     tied, at_rest = (ties.selected.sum(axis=1) > 1).any(), None
     holds, values, offset = {}, {}, found.ending.late.offset
     if tied:
-        still, *where = rest(rows, corpus, ties, head)
+        still, basis, place, radius = rest(rows, corpus, ties, head)
         holds, values = dict(still.holds), dict(still.values)
         if not still.confirmed:
             return still
-        rows, bags, widths = contracted(rows, corpus, ties, head, *where)
+        rows, bags, widths = contracted(rows, corpus, ties, head, basis, place, radius)
         numbers = ties.moved, ties.rest.stiffness, ties.rest.basin
         at_rest = Contracted(widths, *(arb(float(number)) for number in numbers))
     else:
@@ -493,7 +531,7 @@ def judge(model, corpus, stage, found):
                     for t, c in zip(tokens, counts, strict=True)
                     if c > 0
                 ],
-                None,
+                -1,
             )
             for tokens, counts, label in zip(
                 corpus.tokens, corpus.counts, corpus.labels, strict=True
@@ -505,7 +543,7 @@ def judge(model, corpus, stage, found):
         holds["no pairs"] = all(len(bag.entries) == 1 for bag in bags)
         return Verdict(holds, values)
 
-    pairs = [tuple(map(int, k)) for k in np.argwhere(found.ending.pairs.held)]
+    pairs = [(int(s), int(r)) for s, r in np.argwhere(found.ending.pairs.held)]
     active = [k for k in pairs if found.ending.margin.active[k]]
     duals = {k: arb(float(found.ending.margin.duals[k])) for k in pairs}
     bags = [with_slot(bag, i, found, corpus, ties) for i, bag in enumerate(bags)]
@@ -522,9 +560,11 @@ def judge(model, corpus, stage, found):
     return Verdict(holds | verdict.holds, values | verdict.values)
 
 
-def with_slot(bag, number, found, corpus, ties):
+def with_slot(
+    bag: Bag, number: int, found: Certificate, corpus: Corpus, ties: Ties
+) -> Bag:
     """A bag with the entry that the certificate selects."""
-    if bag.slot is not None:
+    if bag.slot >= 0:
         return bag
     chosen = corpus.tokens[number][found.ending.selected[number]]
     (token,) = {int(ties.classes[t]) for t in chosen}
@@ -532,7 +572,7 @@ def with_slot(bag, number, found, corpus, ties):
     return bag._replace(slot=slot)
 
 
-def resting(seed):
+def resting(seed: int) -> Drawn:
     """A problem whose bags keep two tokens each, pulled by both labels."""
     rows, start, head, tokens, counts, _ = draw("plain", seed)
     tokens = np.array([[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], *[[4, 5, 2, 3]] * 3])
@@ -541,24 +581,27 @@ def resting(seed):
     return rows, start, head, tokens.astype(np.int32), counts, labels
 
 
-def problem(number):
+def problem(number: int) -> tuple[str, Drawn]:
     """A problem of a kind that changes with its number."""
     kinds = (*KINDS, "resting")
     kind = kinds[number % len(kinds)]
     return kind, resting(number) if kind == "resting" else draw(kind, number)
 
 
-def kind_of(status):
+def kind_of(status: TrialStatus) -> str:
     """Selected, tied or at rest."""
     return status.name if status >= TrialStatus.TIED else "SELECTED"
 
 
-def attack(number, seed=0):
-    """Verdicts by kind of certificate; prints those that are not confirmed."""
-    table, largest = Counter(), {}
+def attack(
+    number: int, seed: int = 0, stepper: str = "rodas"
+) -> tuple[Counter, dict[tuple[str, str], float]]:
+    """Verdicts by kind of certificate; those that are not confirmed are printed."""
+    table: Counter = Counter()
+    largest: dict[tuple[str, str], float] = {}
     for each in range(seed, seed + number):
         kind, given = problem(each)
-        run = claimed(*map(jax.numpy.asarray, given))
+        run = claimed(*given, stepper=stepper)
         status = TrialStatus(int(run[-1].status))
         if status not in CERTIFIED:
             continue
@@ -568,25 +611,28 @@ def attack(number, seed=0):
             key = kind_of(status), name
             largest[key] = max(value, largest.get(key, 0.0))
         if not verdict.confirmed:
-            print(kind, each, status.name, verdict.failed, verdict.values, flush=True)
+            say(f"{kind} {each} {status.name}: {verdict.failed} {verdict.values}")
     return table, largest
 
 
-def main():
+def run(settings: Attack) -> dict:
     """Counts of confirmed certificates, and the largest of every number."""
-    jax.config.update("jax_enable_x64", True)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--number", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    flags = parser.parse_args()
+    check(settings)
+    configure("float64")
     begun = time.monotonic()
-    table, largest = attack(flags.number, flags.seed)
+    table, largest = attack(settings.number, settings.seed, settings.stepper)
     for (kind, confirmed), number in sorted(table.items()):
-        print(f"{kind:10} {'confirmed' if confirmed else 'not confirmed':14} {number}")
+        say(f"{kind:10} {'confirmed' if confirmed else 'not confirmed':14} {number}")
     for (kind, name), value in sorted(largest.items()):
-        print(f"{kind:10} {name:16} {value:.3g}")
-    print(f"{time.monotonic() - begun:.0f} s")
+        say(f"{kind:10} {name:16} {value:.3g}")
+    say(f"{time.monotonic() - begun:.0f} s")
+    failed = sum(n for (_, confirmed), n in table.items() if not confirmed)
+    results = {"certified": table.total(), "not confirmed": failed}
+    return Difference(results) if failed else results
+
+
+PRESETS = presets(default=Attack(number=300), smoke=Attack(number=18))
 
 
 if __name__ == "__main__":
-    main()
+    command(run, PRESETS)

@@ -1,31 +1,41 @@
-"""Attacks on contracted ties: python -m tests.attacks.contraction --number 1000.
+"""Attacks on contracted ties.
 
 Small problems in which tokens of both classes share bags, made so that contraction goes
 wrong where it may: classes that are not closed, ties that are held weakly, twins,
 losers that come back to a tied bag. What is called TIED is followed from p_0 on the
 literal model, along its curve: all of it until its ties have settled, and whenever a
 token comes back to them; else with the ties solved for.
+
+    python -m experiments.falsify.contraction --number 1000 --stepper bdf
 """
 
-import argparse
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from scipy.integrate import Radau
 from scipy.optimize import brentq
 
+from experiments.common.console import Difference, command, say
+from experiments.common.devices import configure
+from experiments.common.study import check, presets
 from jaxselect.data.corpus import Corpus
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect.flow.control import FlowSettings
+from jaxselect.margin.certificate import Certificate, TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
-from jaxselect.stages import STAGES, Next, certify_stage, flow_to_end
+from jaxselect.stages import STAGES, Next, Stage, certify_stage, flow_to_end
 
 from .forces import Lanes, lane, scaled, stacked
 from .literal_ties import Literal, NoRest
+from .settings import Attack
 from .truth import Outcome, begin, cancelling, follow
 
 TOKENS, DIM, BAGS, WIDTH = 6, 6, 6, 4
@@ -50,13 +60,16 @@ KINDS = ("plain", "weak", "twins", "chain", "return")
 # their way to rest when their forces cancel.
 SHORT = ("pushed", "on their way")
 
+Drawn: TypeAlias = tuple[np.ndarray, ...]
+Claimed: TypeAlias = tuple[Parameters, Corpus, Stage, Certificate]
 
-def draw(kind, seed):
+
+def draw(kind: str, seed: int) -> Drawn:
     """E, p_0, v, bags of distinct tokens with counts, labels; weights, unless equal."""
     return draw_short(kind, seed) if kind in SHORT else draw_any(kind, seed)
 
 
-def draw_short(kind, seed):
+def draw_short(kind: str, seed: int) -> Drawn:
     """Tokens 0 and 1 tie; 2 and 4 push them, alone with a token or beside the ties.
 
     Tied rows are 10⁻³ to 10⁻⁶ long, others 10 to 10⁵; values are of order one. Where
@@ -93,7 +106,7 @@ def draw_short(kind, seed):
     return rows, np.zeros(DIM), head, tokens, counts, labels, weights
 
 
-def draw_any(kind, seed):
+def draw_any(kind: str, seed: int) -> Drawn:
     """Random tokens, in bags that go wrong where the kind says."""
     random = np.random.default_rng([*kind.encode(), seed])
     rows = random.normal(size=(TOKENS, DIM)) * random.choice([0.5, 1.0, 3.0])
@@ -120,17 +133,34 @@ def draw_any(kind, seed):
     return rows, start, head, tokens.astype(np.int32), counts, labels
 
 
-def claimed(*given, norm=NORM, stages=STAGES):
+def claimed(
+    *given: np.ndarray, norm: float = NORM, stages: int = STAGES, stepper: str = "rodas"
+) -> Claimed:
     """The library's run to its end, and its certificate; one program."""
-    return _claimed(*map(jnp.asarray, given), norm=norm, stages=stages)
+    arrays = map(jnp.asarray, given)
+    found: Claimed = _claimed(*arrays, norm=norm, stages=stages, stepper=stepper)
+    return found
 
 
-@jax.jit
-def _claimed(rows, start, head, tokens, counts, labels, weights=None, *, norm, stages):
+@partial(jax.jit, static_argnames="stepper")
+def _claimed(
+    rows: Array,
+    start: Array,
+    head: Array,
+    tokens: Array,
+    counts: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    norm: float,
+    stages: int,
+    stepper: str,
+) -> Claimed:
     corpus = Corpus(tokens, counts, labels, TOKENS, weights)
     model = Parameters(rows, start, head)
     problem = attention(model, corpus)
-    stage = flow_to_end(problem, until_norm=norm, stages=stages)
+    settings = FlowSettings(stepper=stepper)
+    stage = flow_to_end(problem, until_norm=norm, stages=stages, settings=settings)
     return model, corpus, stage, certify_stage(problem, stage)
 
 
@@ -154,7 +184,7 @@ class Claim:
     lanes: Lanes
     start: np.ndarray
     log_time: float
-    line: object
+    line: Callable[[float], Any]
     ties: list[Literal]
     at: tuple[float, np.ndarray]
     compared: int = 0
@@ -162,20 +192,23 @@ class Claim:
     verdict: str = ""
 
     @property
-    def until(self):
+    def until(self) -> float:
         """The log-time at which p is compared with the line next."""
         return (1.0, BEYOND)[self.compared] * self.log_time
 
 
-def claim_of(given, norm=NORM):
+def claim_of(
+    given: Drawn, norm: float = NORM, stepper: str = "rodas"
+) -> tuple[str, Claim | None]:
     """The status of a drawn problem, and the claim that is made of one that is TIED."""
-    model, corpus, stage, found = claimed(*given, norm=norm)
+    run = partial(claimed, *given, norm=norm, stepper=stepper)
+    model, corpus, stage, found = run()
     status = TrialStatus(found.status.item()).name
     if status != "TIED":
         return status, None
     ties, number = [stage.ties], 1
     while stage.point.clock_start > 0:
-        *_, before, _ = claimed(*given, norm=norm, stages=number)
+        *_, before, _ = run(stages=number)
         if before.point.next == Next.NOTHING:
             break
         ties[:0] = [before.ties] * bool(before.contracted)
@@ -198,7 +231,7 @@ def claim_of(given, norm=NORM):
     )
 
 
-def settled(claim, p):
+def settled(claim: Claim, p: np.ndarray) -> bool:
     """Whether ties of a stage rest at p; which is noted, they are solved for there."""
     for truth in claim.ties:
         truth.place = truth.axes @ p
@@ -213,7 +246,7 @@ def settled(claim, p):
     return False
 
 
-def follow_whole(claims):
+def follow_whole(claims: Sequence[Claim]) -> None:
     """All of p until the ties of each claim have settled, or it is compared."""
     for claim in claims:
         claim.rest = None
@@ -223,7 +256,7 @@ def follow_whole(claims):
     course = begin(lanes, late, p - starts)
     tried = np.full(len(claims), OPPOSED)
 
-    def rest(index, y, growth):
+    def rest(index: np.ndarray, y: np.ndarray, growth: np.ndarray) -> np.ndarray:
         ratio = cancelling(scaled(course.lanes.of(index), y))
         stops = np.zeros(len(index), bool)
         for place in np.flatnonzero(ratio > tried[index]):
@@ -245,9 +278,9 @@ def follow_whole(claims):
             claim.verdict = f"unknown: {Outcome(outcome).name}"
 
 
-def follow_ties(claim):
+def follow_ties(claim: Claim, truth: Literal) -> None:
     """What the ties leave, to the end of a claim or until a token is back at them."""
-    truth, (late, p) = claim.rest, claim.at
+    late, p = claim.at
     solver = Radau(
         lambda _, y: truth.curve_or_nan(y)[0],
         0.0,
@@ -284,14 +317,14 @@ def follow_ties(claim):
         claim.verdict = f"refuted: ties are left at {claim.at[0]:.6g}"
 
 
-def passing(solver, late):
+def passing(solver: Radau, late: float) -> np.ndarray:
     """The state of a solver where its last step passed a log-time."""
     path = solver.dense_output()
     length = brentq(lambda length: path(length)[-1] - late, solver.t_old, solver.t)
     return path(length)
 
 
-def compare(claim):
+def compare(claim: Claim) -> None:
     """Compare p with the line where it begins, and at the end of the claim."""
     late, p = claim.at
     off = np.ptp(claim.ties[0].e @ (p - np.asarray(claim.line(late))))
@@ -302,7 +335,7 @@ def compare(claim):
         claim.verdict = "confirmed"
 
 
-def judge(claims):
+def judge(claims: Sequence[Claim]) -> None:
     """Follow claims until each has a verdict."""
     for _ in range(ROUNDS):
         left = [claim for claim in claims if not claim.verdict]
@@ -312,19 +345,19 @@ def judge(claims):
             follow_whole(left)
             for claim in left:
                 if not claim.verdict and claim.rest:
-                    follow_ties(claim)
+                    follow_ties(claim, claim.rest)
     for claim in claims:
         claim.verdict = claim.verdict or "unknown: too many returns"
 
 
-def attack(number, seed=0):
-    """Verdicts by kind and status, and those that are no confirmation."""
-    table, tied = Counter(), []
+def attack(number: int, seed: int = 0, stepper: str = "rodas") -> Counter:
+    """Verdicts by kind and status; those that are no confirmation are printed."""
+    table: Counter = Counter()
     for first in range(seed, seed + number, LANES):
         begun, tied = time.monotonic(), []
         for each in range(first, min(first + LANES, seed + number)):
             kind = KINDS[each % len(KINDS)]
-            status, claim = claim_of(draw(kind, each))
+            status, claim = claim_of(draw(kind, each), stepper=stepper)
             if claim:
                 tied.append((kind, each, claim))
             else:
@@ -333,21 +366,25 @@ def attack(number, seed=0):
         for kind, each, claim in tied:
             table[kind, "TIED", claim.verdict.split(":")[0]] += 1
             if claim.verdict != "confirmed":
-                print(kind, each, claim.verdict, flush=True)
-        print(f"{first}: {time.monotonic() - begun:.0f} s", flush=True)
+                say(f"{kind} {each}: {claim.verdict}")
+        say(f"from {first} on: {time.monotonic() - begun:.0f} s")
     return table
 
 
-def main():
+def run(settings: Attack) -> dict:
     """Run the attack; a table of kinds, statuses and verdicts."""
-    jax.config.update("jax_enable_x64", True)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--number", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    flags = parser.parse_args()
-    for key, number in sorted(attack(flags.number, flags.seed).items(), key=str):
-        print(*key, number)
+    check(settings)
+    configure("float64")
+    table = attack(settings.number, settings.seed, settings.stepper)
+    lines = {" ".join(key).strip(): number for key, number in sorted(table.items())}
+    for line, number in lines.items():
+        say(f"{line:40} {number}")
+    refuted = any(verdict == "refuted" for *_, verdict in table)
+    return Difference(lines) if refuted else lines
+
+
+PRESETS = presets(default=Attack(number=1000), smoke=Attack(number=20))
 
 
 if __name__ == "__main__":
-    main()
+    command(run, PRESETS)

@@ -1,36 +1,38 @@
 """Attacks on the certificate, and plain random problems, by seed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.random import Generator
 from scipy.optimize import nnls
 
 from .lines import lever, margin_above_one, near_saddle, near_tie, zero_dual
-from .problem import DIM, TOKENS, an_end, counted, log_uniform, problem
+from .problem import DIM, TOKENS, Problem, an_end, counted, log_uniform, problem
 
 
-def draw(kind, seed):
+def draw(kind: str, seed: int) -> Problem:
     """The problem of a kind with a seed."""
     made = KINDS[kind](np.random.default_rng([*kind.encode(), seed]))
     return replace(made, kind=kind, seed=seed)
 
 
-def attacks(number, seed=0):
+def attacks(number: int, seed: int = 0) -> list[Problem]:
     """Attacks of all kinds in turn."""
     return [draw(ATTACKS[i % len(ATTACKS)], seed + i) for i in range(number)]
 
 
-def plain_problems(number, seed=0):
+def plain_problems(number: int, seed: int = 0) -> list[Problem]:
     """Random problems, with nothing made difficult."""
     return [draw("plain", seed + i) for i in range(number)]
 
 
-def _plain(random):
-    tokens = random.integers(2, TOKENS + 1)
+def _plain(random: Generator) -> Problem:
+    tokens = int(random.integers(2, TOKENS + 1))
     if random.random() < 0.4:
         rows = np.eye(tokens)
     else:
-        dim = random.integers(1, DIM + 1)
+        dim = int(random.integers(1, DIM + 1))
         rows = random.normal(size=(tokens, dim)) * random.choice([0.3, 1.0, 3.0])
     number = random.integers(1, 7)
     bags, labels = [], random.choice([-1, 1], number)
@@ -46,7 +48,7 @@ def _plain(random):
     return problem(rows, start, head, bags, labels, until, norm)
 
 
-def _separable(random):
+def _separable(random: Generator) -> Problem:
     """Bags whose labels agree with their values, so that p has somewhere to go."""
     plain = _plain(random)
     values = plain.embeddings @ plain.head
@@ -54,11 +56,11 @@ def _separable(random):
     return replace(plain, labels=tuple(labels))
 
 
-def _one_of(random, *makers):
+def _one_of(random: Generator, *makers: Callable[[Generator], Problem]) -> Problem:
     return makers[random.integers(len(makers))](random)
 
 
-def _three_bags(random):
+def _three_bags(random: Generator) -> Problem:
     """Three tokens in three bags, long and lopsided."""
     bags = [[(0, 1000), (1, 1)], [(0, 1), (2, 500)], [(1, 1000), (2, 1)]]
     bags = [[(t, max(1, int(c * random.random()))) for t, c in bag] for bag in bags]
@@ -67,11 +69,11 @@ def _three_bags(random):
     return problem(np.eye(3), start, random.normal(size=3), bags, labels, 20.0)
 
 
-def _gauge(random):
+def _gauge(random: Generator) -> Problem:
     """p_0 moved far along what no softmax sees: components, or an unused axis."""
-    makers = _plain, _separable, _three_bags, _three_bags, _return, _wrong_sign
-    makers += margin_above_one, margin_above_one, near_tie, lever, near_saddle
-    made = _one_of(random, *makers)
+    some = _plain, _separable, _three_bags, _three_bags, _return, _wrong_sign
+    others = margin_above_one, margin_above_one, near_tie, lever, near_saddle
+    made = _one_of(random, *some, *others)
     until = made.until_log_time
     if until > 1e6 or random.random() < 0.7:
         until = random.uniform(5, 60)
@@ -83,8 +85,8 @@ def _gauge(random):
         for bag in made.bags:
             for token, _ in bag:
                 group[group == group[token]] = group[bag[0][0]]
-        shift = far * random.normal(size=tokens)[group]
-        return replace(made, query=made.query + shift)
+        shift = random.normal(size=(tokens,))[group]
+        return replace(made, query=made.query + far * shift)
     if dim == DIM:
         return made
     rows = np.pad(made.embeddings, [(0, 0), (0, 1)])
@@ -92,9 +94,9 @@ def _gauge(random):
     return replace(made, embeddings=rows, head=head, query=np.append(made.query, far))
 
 
-def _nearly_cancelling(random):
+def _nearly_cancelling(random: Generator) -> Problem:
     """The same bag with both labels, and values that hardly differ."""
-    tokens = random.integers(2, 5)
+    tokens = int(random.integers(2, 5))
     small = log_uniform(random, -10, -3)
     values = random.normal(size=tokens)
     values[1] = values[0] + small * random.choice([-1.0, 1.0])
@@ -111,10 +113,10 @@ def _nearly_cancelling(random):
     return problem(np.eye(tokens), start, values, bags, labels, an_end(random))
 
 
-def _wrong_sign(random):
+def _wrong_sign(random: Generator) -> Problem:
     """Crossed bags of winners and losers, where some active pair pulls its loser."""
-    winners = random.integers(1, 3)
-    tokens = winners + random.integers(2, 4)
+    winners = int(random.integers(1, 3))
+    tokens = winners + int(random.integers(2, 4))
     losers = np.arange(winners, tokens)
     values = np.concatenate(
         [random.uniform(0.5, 2, winners), random.uniform(-1, 1, len(losers))]
@@ -127,7 +129,7 @@ def _wrong_sign(random):
     return problem(np.eye(tokens), start, values, bags, labels, an_end(random))
 
 
-def _long_p0(random):
+def _long_p0(random: Generator) -> Problem:
     made = _one_of(random, _plain, _separable)
     length = log_uniform(random, 1, 6)
     start = made.query / max(np.linalg.norm(made.query), 1e-300)
@@ -135,7 +137,7 @@ def _long_p0(random):
     return replace(made, query=start * length, until_log_time=until, until_norm=np.inf)
 
 
-def _twins(random):
+def _twins(random: Generator) -> Problem:
     made = _plain(random)
     count = min(len(made.bags), 3)
     bags = [made.bags[i % count] for i in range(2 * count)]
@@ -146,10 +148,10 @@ def _twins(random):
     return replace(made, bags=tuple(bags), labels=(1,) * count + (-1,) * count)
 
 
-def _return(random):
+def _return(random: Generator) -> Problem:
     """Mathematics 7d: a token far behind comes back at log t = 2 gap + log ⅔."""
     gap = random.uniform(3, 60)
-    tokens = random.integers(3, 6)
+    tokens = int(random.integers(3, 6))
     rows = np.eye(tokens)
     if random.random() < 0.5:
         rows = rows + 0.2 * random.normal(size=(tokens, tokens))
@@ -166,7 +168,7 @@ def _return(random):
     return problem(rows, start, head, bags, [1] * len(bags), until)
 
 
-def _on_a_line(random):
+def _on_a_line(random: Generator) -> Problem:
     """p_0 beside the max-margin line of some selection, deserved or not."""
     made = _one_of(random, _plain, _separable, _wrong_sign)
     rows = made.embeddings
@@ -188,14 +190,14 @@ def _on_a_line(random):
     return replace(made, query=start, until_log_time=until, until_norm=np.inf)
 
 
-def _sure(random):
+def _sure(random: Generator) -> Problem:
     """Values so long that residuals are e^{−γ}: pulls start at any size."""
     made = _separable(random)
     long = log_uniform(random, 1, 2.8)
     return replace(made, head=made.head * long)
 
 
-def _far(random):
+def _far(random: Generator) -> Problem:
     """Norms at which the rounding of p is no small part of a lead."""
     made = _one_of(random, _plain, _separable, _wrong_sign, near_tie)
     norm = 10.0 ** random.integers(6, 12)

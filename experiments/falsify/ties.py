@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .forces import NEVER, curvature, scaled
+from .forces import NEVER, Lanes, curvature, scaled
 
 # The minimum is found by Newton's method within this distance, in scores.
 NEAR = 1e-2
@@ -17,7 +17,7 @@ ITERATIONS = 30
 STIFF = 1e-9
 
 
-def rests(lanes, y):
+def rests(lanes: Lanes, y: np.ndarray) -> bool:
     """Whether p rests in the span of the tied tokens, of one lane."""
     at = scaled(lanes, y)
     sizes = np.abs(at.terms) * np.sqrt((at.pull.from_top**2).sum(3))
@@ -31,7 +31,7 @@ def rests(lanes, y):
     top = np.arange(tied.shape[2]) == at.pull.top[..., None]
     kept = np.where(tied | top, lanes.log_counts, NEVER)
     alone = replace(lanes, log_counts=kept, growth=0 * lanes.growth)
-    here, moved = y.copy(), 0.0
+    here, moved = y.copy(), np.zeros(len(axes))
     here[:, :-1] += lanes.growth * y[:, -1:]
     here[:, -1] = 0.0
     for _ in range(ITERATIONS):
@@ -44,7 +44,7 @@ def rests(lanes, y):
         change = vectors @ ((vectors.T @ force) / values)
         here[0, :-1] += change @ axes
         moved = moved + change
-        reach = np.abs(rows @ (np.atleast_1d(moved) @ axes)).max()
+        reach = np.abs(rows @ (moved @ axes)).max()
         if not reach < NEAR:
             return False
         if np.abs(change).max() <= 1e-10 * (1 + np.abs(here).max()):

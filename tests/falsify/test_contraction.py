@@ -7,10 +7,16 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.falsify import intervals
+from experiments.falsify.contraction import (
+    SHORT,
+    attack,
+    claim_of,
+    claimed,
+    draw,
+    judge,
+)
 from jaxselect.margin.certificate import TrialStatus
-
-from . import intervals
-from .contraction import SHORT, attack, claim_of, claimed, draw, judge
 
 
 def verdict(claim, **changes):

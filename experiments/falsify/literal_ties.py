@@ -5,6 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit
 
+from jaxselect.data.corpus import Corpus
+from jaxselect.model.parameters import Parameters
+from jaxselect.ties import Ties
+
 # Newton's method from the last rest, and how far it may go: another rest is not taken
 # for it.
 ITERATIONS, NEAR = 30, 1.0
@@ -33,7 +37,8 @@ class Literal:
     losing ones too, vanish.
     """
 
-    def __init__(self, model, bags, ties):
+    def __init__(self, model: Parameters, bags: Corpus, ties: Ties) -> None:
+        """Hold E, p, v and the bags; the ties rest where those of a stage do."""
         self.e, self.v = np.asarray(model.embeddings), np.asarray(model.head)
         self.b = self.e @ self.v
         self.tokens, self.counts = np.asarray(bags.tokens), np.asarray(bags.counts)
@@ -49,7 +54,8 @@ class Literal:
         with np.errstate(divide="ignore"):
             self.log_counts, self.log_weights = np.log(self.counts), np.log(weights)
 
-    def attention(self, p):
+    def attention(self, p: np.ndarray) -> Attention:
+        """Every bag at p."""
         logits = (self.e @ p)[self.tokens] + self.log_counts
         logits = logits - logits.max(axis=1, keepdims=True)
         log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -60,7 +66,7 @@ class Literal:
         log_size = log_expit(-self.y * f) + self.log_weights
         return Attention(log_q, q, f, from_mean, slope, log_size)
 
-    def descent(self, at):
+    def descent(self, at: Attention) -> tuple[np.ndarray, np.ndarray]:
         """−Π∇L in the axes of the ties, and its derivative in p."""
         size = np.exp(at.log_size)
         inside, slope = at.from_mean @ self.axes.T, at.slope @ self.axes.T
@@ -73,8 +79,8 @@ class Literal:
         bent = size * expit(self.y * at.f)
         return pull, mixed - (bent[:, None] * slope).T @ at.slope
 
-    def solved(self, free):
-        """p of its part orthogonal to the ties, these at rest; how these follow it."""
+    def solved(self, free: np.ndarray) -> tuple[np.ndarray, Attention, np.ndarray]:
+        """Find p of its part orthogonal to the ties, at rest; how these follow it."""
         place, least = self.place, np.inf
         for _ in range(ITERATIONS):
             p = free + place @ self.axes
@@ -98,11 +104,13 @@ class Literal:
                 break
         raise NoRest
 
-    def whole(self, free):
-        """p of its part orthogonal to the ties, these at rest."""
+    def whole(self, free: np.ndarray) -> np.ndarray:
+        """Find p of its part orthogonal to the ties, these at rest."""
         return self.solved(free)[0]
 
-    def losers(self, tau, at):
+    def losers(
+        self, tau: float, at: Attention
+    ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """Pulls of losers as size · advance · e^scale, and how each moves p."""
         top = at.log_q.argmax(axis=1)
         # An untied bag may have another winner than it is to have.
@@ -117,20 +125,20 @@ class Literal:
         reach = rows - rows[np.arange(len(top)), top][:, None]
         return scale, np.exp(exponent - scale), advance, reach
 
-    def field(self, tau, free):
+    def field(self, tau: float, free: np.ndarray) -> np.ndarray:
         """dp/dτ orthogonal to the ties."""
         _, at, _ = self.solved(free)
         scale, size, advance, reach = self.losers(tau, at)
         return np.exp(scale) * np.tensordot(size * advance, reach, 2)
 
-    def cancelling(self, tau, at):
+    def cancelling(self, tau: float, at: Attention) -> float:
         """The largest single pull of a loser over their sum, or over 1."""
         scale, size, advance, reach = self.losers(tau, at)
         each = (size * advance)[..., None] * reach
         force = np.hypot(np.exp(-scale), np.linalg.norm(each.sum((0, 1))))
         return np.linalg.norm(each, axis=2).max() / force
 
-    def curve(self, y):
+    def curve(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """dy/dl of y = (free, τ), l the length of the curve, and its derivative."""
         _, at, follows = self.solved(y[:-1])
         scale, size, advance, reach = self.losers(y[-1], at)
@@ -149,7 +157,7 @@ class Literal:
         rows = moved - unit[:, None] * along
         return np.append(unit, pace), np.vstack([rows, -pace * along])
 
-    def curve_or_nan(self, y):
+    def curve_or_nan(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The curve of a step that is tried; NaN where it is to be made shorter."""
         place = self.place
         try:
@@ -159,7 +167,7 @@ class Literal:
         finally:
             self.place = place
 
-    def log_shares(self, at):
+    def log_shares(self, at: Attention) -> np.ndarray:
         """Log-weights of the losers in bags with ties."""
         lost = (self.counts > 0) & ~self.chosen & self.tied[:, None]
         return np.where(lost, at.log_q, -np.inf)

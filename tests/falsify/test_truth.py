@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from .forces import lane, stacked, tangent, tangent_and_jacobian
-from .truth import Outcome, begin, follow, step
+from experiments.falsify.forces import lane, stacked, tangent, tangent_and_jacobian
+from experiments.falsify.truth import Outcome, begin, follow, step
 
 SHAPE = 3, 3, 3
 # Error of a trajectory: steps err by 1e-9 each, a few hundred of them, in scores.

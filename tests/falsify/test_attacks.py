@@ -5,18 +5,20 @@ Source: mathematics, sections 3e and 3g.
 
 import pytest
 
-from .compare import compare, own_shape
-from .named import NAMED
-from .problems import ATTACKS, attacks, plain_problems
+from experiments.falsify.compare import compare, own_shape
+from experiments.falsify.named import NAMED
+from experiments.falsify.problems import ATTACKS, attacks, plain_problems
+from jaxselect.flow.control import STEPPERS
 
 
 def refuted(findings):
     return [(f.problem.name, f.status, f.reasons) for f in findings if f.refuted]
 
 
-def test_no_certificate_of_a_few_is_refuted():
+@pytest.mark.parametrize("stepper", STEPPERS)
+def test_no_certificate_of_a_few_is_refuted(stepper):
     some = attacks(3 * len(ATTACKS)) + plain_problems(18) + list(NAMED.values())
-    findings = compare(some, lanes=len(some))
+    findings = compare(some, lanes=len(some), stepper=stepper)
     assert not refuted(findings)
     # A certificate that never says yes is no use either.
     assert sum(finding.certified for finding in findings) > len(findings) // 10

@@ -1,5 +1,6 @@
 """Whether a claim of the library is refuted by the true flow."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
@@ -15,9 +17,9 @@ from jaxselect.margin.final import direction_is_final
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
 
-from .forces import lane, stacked
-from .problem import BAGS, DIM, TOKENS, WIDTH
-from .truth import Outcome, begin, follow
+from .forces import Lanes, lane, stacked
+from .problem import BAGS, DIM, TOKENS, WIDTH, Problem
+from .truth import Course, Outcome, begin, follow
 
 CERTIFIED = {
     TrialStatus.SELECTED_ALL,
@@ -34,7 +36,7 @@ OFF, ROUNDING = 1e-2, 1e-12
 FAR, TWICE = 1e6, 2.0
 LANES = 128
 # Nearly all take a few hundred.
-SETTINGS = FlowSettings(max_steps=2048)
+STEPS = 2048
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Finding:
     """How one problem ended.
 
     Attributes:
-        problem: the problem.
+        problem: which one.
         status, flow_status: names of what the library says.
         certified: whether the late flow is, or the selection.
         line: whether the late flow is.
@@ -51,7 +53,7 @@ class Finding:
         figures: numbers for a reader.
     """
 
-    problem: object
+    problem: Problem
     status: str
     flow_status: str
     certified: bool
@@ -61,7 +63,8 @@ class Finding:
     figures: dict = field(default_factory=dict)
 
     @property
-    def refuted(self):
+    def refuted(self) -> bool:
+        """Whether anything is against the claim."""
         return bool(self.reasons)
 
 
@@ -77,13 +80,13 @@ class Shape(NamedTuple):
 COMMON = Shape()
 
 
-def own_shape(given):
+def own_shape(given: Problem) -> Shape:
     """The shape in which nothing of a problem is padded."""
-    width = max(len(bag) for bag in given.bags)
-    return Shape(*given.embeddings.shape, len(given.bags), width)
+    tokens, dim = given.embeddings.shape
+    return Shape(tokens, dim, len(given.bags), max(map(len, given.bags)))
 
 
-def padded(problems, shape):
+def padded(problems: Sequence[Problem], shape: Shape) -> tuple[np.ndarray, ...]:
     """Parameters, corpora and bounds of problems, stacked in one shape."""
     number = len(problems)
     rows = np.zeros((number, shape.tokens, shape.dim))
@@ -105,20 +108,31 @@ def padded(problems, shape):
     return rows, start, head, tokens, counts, labels, *bounds.T
 
 
-@jax.jit
-def claims(*problems):
+@partial(jax.jit, static_argnames="stepper")
+def claims(*problems: Array, stepper: str) -> dict[str, Array]:
     """The library's flow and certificate of stacked problems, one after the other."""
-    return jax.lax.map(lambda given: _claim(*given), problems)
+    settings = FlowSettings(max_steps=STEPS, stepper=stepper)
+    return jax.lax.map(lambda given: _claim(settings, *given), problems)
 
 
-def _claim(rows, start, head, tokens, counts, labels, until_log_time, until_norm):
+def _claim(
+    settings: FlowSettings,
+    rows: Array,
+    start: Array,
+    head: Array,
+    tokens: Array,
+    counts: Array,
+    labels: Array,
+    until_log_time: Array,
+    until_norm: Array,
+) -> dict[str, Array]:
     corpus = Corpus(tokens=tokens, counts=counts, labels=labels, vocabulary=len(rows))
     problem = attention(Parameters(rows, start, head), corpus)
     flow = cls_flow(
         problem,
         until_norm=until_norm,
         until_log_time=until_log_time,
-        settings=SETTINGS,
+        settings=settings,
     )
     found = certify(problem, flow)
     end = found.ending
@@ -135,7 +149,7 @@ def _claim(rows, start, head, tokens, counts, labels, until_log_time, until_norm
     }
 
 
-def filled(given, shape):
+def filled(given: Problem, shape: Shape) -> Problem:
     """The problem with as many bags as the shape has, of the same mean or p_mm.
 
     Bags are repeated where that comes out even; else one-token bags, which move
@@ -149,17 +163,19 @@ def filled(given, shape):
     return type(given)(**{**vars(given), "bags": bags, "labels": labels})
 
 
-def true_lanes(problems, shape):
-    shape = shape.bags, shape.width, shape.dim
+def true_lanes(problems: Sequence[Problem], shape: Shape) -> Lanes:
+    """The problems as `truth` has them."""
+    size = shape.bags, shape.width, shape.dim
     return stacked(
-        [lane(p.embeddings, p.query, p.head, p.bags, p.labels, shape) for p in problems]
+        [lane(p.embeddings, p.query, p.head, p.bags, p.labels, size) for p in problems]
     )
 
 
 class Watch:
     """How far leads are from the line that is claimed, at every step of the truth."""
 
-    def __init__(self, lanes, claim, starts):
+    def __init__(self, lanes: Lanes, claim: dict, starts: np.ndarray) -> None:
+        """Claims of the library about all lanes, from p_0 = starts."""
         index = np.arange(len(lanes))[:, None, None]
         self.chosen = claim["selected"].argmax(2)
         apart, present = lanes.apart, np.isfinite(lanes.log_counts)
@@ -181,7 +197,10 @@ class Watch:
         self.worst_active, self.worst = np.zeros((2, len(lanes)))
         self.least = np.full(len(lanes), np.inf)
 
-    def __call__(self, index, y, growth):
+    def __call__(
+        self, index: np.ndarray, y: np.ndarray, growth: np.ndarray
+    ) -> np.ndarray:
+        """Take in a step of some lanes; which of them are to stop."""
         late, apart = y[:, -1][:, None, None], self.apart[index]
         steeper = np.einsum("bxwk,bk->bxw", apart, growth) - self.growth[index]
         fixed = np.einsum("bxwk,bk->bxw", apart, y[:, :-1])
@@ -200,23 +219,43 @@ class Watch:
         return least < 0
 
 
-def compare(problems, tolerance=1e-7, shape=COMMON, lanes=LANES):
-    """A `Finding` of every problem; one compiled program serves all of a shape."""
+def compare(
+    problems: Sequence[Problem],
+    tolerance: float = 1e-7,
+    *,
+    stepper: str = "rodas",
+    shape: Shape = COMMON,
+    lanes: int = LANES,
+) -> list[Finding]:
+    """Compare the library's claim about every problem with its true flow.
+
+    One compiled program serves all of a shape.
+
+    Args:
+        problems: in any order.
+        tolerance: of a step of the true flow.
+        stepper: of the library's flow.
+        shape: the problems are padded to it.
+        lanes: how many are integrated in step.
+    """
     problems = [filled(given, shape) for given in problems]
-    findings = []
+    findings: list[Finding] = []
     # A chunk takes as long as its longest flow, and that is a matter of the kind.
     order = sorted(range(len(problems)), key=lambda i: problems[i].kind)
     for first in range(0, len(problems), lanes):
         some = [problems[i] for i in order[first : first + lanes]]
         full = some + some[:1] * (lanes - len(some))
         inputs = padded(full, shape)
-        claim = jax.tree.map(np.asarray, claims(*map(jnp.asarray, inputs)))
+        found = claims(*map(jnp.asarray, inputs), stepper=stepper)
+        claim = jax.tree.map(np.asarray, found)
         claim |= {"tokens": inputs[3], "start": inputs[1]}
         findings += _compare(some, claim, tolerance, shape)
     return [findings[i] for i in np.argsort(order, kind="stable")]
 
 
-def _compare(problems, claim, tolerance, shape):
+def _compare(
+    problems: Sequence[Problem], claim: dict, tolerance: float, shape: Shape
+) -> list[Finding]:
     number = len(problems)
     names = "status", "flow_status", "log_time", "final"
     findings = []
@@ -246,7 +285,14 @@ def _compare(problems, claim, tolerance, shape):
     return findings
 
 
-def _follow(lanes, claim, findings, tolerance, what, course):
+def _follow(
+    lanes: Lanes,
+    claim: dict,
+    findings: Sequence[Finding],
+    tolerance: float,
+    what: str,
+    course: Course,
+) -> None:
     """The truth from p_0, or from the end of the library's flow, against the claim."""
     late = claim["log_time"]
     course = follow(course, late, tolerance=tolerance)

@@ -8,18 +8,23 @@ y = (z, s) with p = p_0 + g s + z: near a line of growth g all that decides is
 NumPy only, and nothing of the library.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 NEVER = -np.inf
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """Problems of one padded shape (lanes, bags, width, dim), each bag seen from one
-    of its tokens, so that what no softmax sees leaves no rounding."""
+    """Problems of one padded shape (lanes, bags, width, dim).
+
+    Each bag is seen from one of its tokens, so that what no softmax sees leaves no
+    rounding.
+    """
 
     apart: np.ndarray  # E_w − E_base
     ahead: np.ndarray  # (E_w − E_base)ᵀp_0
@@ -30,17 +35,28 @@ class Lanes:
     log_share: np.ndarray  # log of the weight, per bag; −∞ for padding
     growth: np.ndarray  # g
 
-    def __len__(self):
+    def __len__(self) -> int:
+        """How many problems."""
         return len(self.label)
 
-    def of(self, which):
+    def of(self, which: Any) -> "Lanes":
+        """Some of the problems."""
         return Lanes(*(getattr(self, field.name)[which] for field in fields(self)))
 
-    def growing(self, growth):
+    def growing(self, growth: np.ndarray) -> "Lanes":
+        """The same, measured from lines of another g."""
         return replace(self, growth=growth)
 
 
-def lane(embeddings, query, head, bags, labels, shape, weights=None):
+def lane(
+    embeddings: ArrayLike,
+    query: ArrayLike,
+    head: ArrayLike,
+    bags: Sequence[Sequence[tuple[int, int]]],
+    labels: Sequence[int] | np.ndarray,
+    shape: tuple[int, int, int],
+    weights: np.ndarray | None = None,
+) -> Lanes:
     """One problem as a `Lanes` of one lane, padded to (bags, width, dim)."""
     if weights is None:
         weights = np.full(len(labels), 1 / len(labels))
@@ -66,7 +82,8 @@ def lane(embeddings, query, head, bags, labels, shape, weights=None):
     return Lanes(*(part[None] for part in parts))
 
 
-def stacked(lanes):
+def stacked(lanes: Sequence[Lanes]) -> Lanes:
+    """Problems of several `Lanes` in one."""
     names = [field.name for field in fields(Lanes)]
     return Lanes(*(np.concatenate([getattr(x, name) for x in lanes]) for name in names))
 
@@ -84,11 +101,11 @@ class Pull(NamedTuple):
     bend: np.ndarray  # y σ(y f), per bag
 
 
-def _at(array, top):
+def _at(array: np.ndarray, top: np.ndarray) -> np.ndarray:
     return np.take_along_axis(array, top[..., None], axis=2)
 
 
-def pull(lanes, y):
+def pull(lanes: Lanes, y: np.ndarray) -> Pull:
     """h_w = y σ(−y f) q_w (b_w − f)/n of every token but the top one of its bag."""
     late = y[:, -1][:, None, None]
     slope = np.einsum("bxwk,bk->bxw", lanes.apart, lanes.growth)
@@ -133,12 +150,13 @@ class Scaled(NamedTuple):
     terms: np.ndarray
     force: np.ndarray
 
-    def length(self):
+    def length(self) -> np.ndarray:
         """√(1 + |F|²) over e^scale."""
         return np.sqrt(np.exp(-2 * self.scale) + (self.force**2).sum(1))
 
 
-def scaled(lanes, y):
+def scaled(lanes: Lanes, y: np.ndarray) -> Scaled:
+    """F at y, and what it is made of."""
     found = pull(lanes, y)
     scale = np.maximum(found.log_size.max((1, 2)), 0.0)
     terms = found.sign * np.exp(found.log_size - scale[:, None, None])
@@ -146,7 +164,7 @@ def scaled(lanes, y):
     return Scaled(found, scale, terms, force)
 
 
-def tangent(lanes, y):
+def tangent(lanes: Lanes, y: np.ndarray) -> np.ndarray:
     """dy/dl."""
     at = scaled(lanes, y)
     length = at.length()
@@ -155,7 +173,7 @@ def tangent(lanes, y):
     return np.concatenate([change, pace[:, None]], axis=1)
 
 
-def _softmax_part(at):
+def _softmax_part(at: Scaled) -> np.ndarray:
     """Part of the curvature from weights and residuals, which add up to one."""
     weight, from_top = np.exp(at.pull.log_weight), at.pull.from_top
     pulled = np.einsum("bxw,bxwk->bxk", at.terms, from_top)
@@ -166,14 +184,16 @@ def _softmax_part(at):
     return mixed + mixed.transpose(0, 2, 1) + bent
 
 
-def curvature(at):
+def curvature(at: Scaled) -> np.ndarray:
     """∂F/∂z over e^scale: the sum over bags of −e^s ∂²L/∂p²."""
     from_top = at.pull.from_top
     spread = np.einsum("bxw,bxwj,bxwk->bjk", at.terms, from_top, from_top)
     return spread - _softmax_part(at)
 
 
-def tangent_and_jacobian(lanes, y):
+def tangent_and_jacobian(
+    lanes: Lanes, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, Scaled]:
     """dy/dl, its derivative in y, and what both are made of."""
     at = scaled(lanes, y)
     length = at.length()[:, None]

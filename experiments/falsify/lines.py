@@ -3,12 +3,20 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize_scalar
 
-from .problem import an_end, log_uniform, problem, rotation
+from .problem import Problem, an_end, log_uniform, problem, rotation
 
 
-def _against(random, differences, weak, strong, until):
+def _against(
+    random: Generator,
+    differences: ArrayLike,
+    weak: list[int],
+    strong: list[int],
+    until: float,
+) -> Problem:
     """Bags {0, k} in a plane, where D_k of k ≥ 2 may pull towards the loser.
 
     The head is drawn such that token 0 deserves to win against 1; the label of every
@@ -33,7 +41,8 @@ def _against(random, differences, weak, strong, until):
     return problem(rows, start, head, bags, labels, until)
 
 
-def near_tie(random):
+def near_tie(random: Generator) -> Problem:
+    """A second pair whose margin is hardly another than one."""
     shift = random.choice([-1.0, 1.0]) * log_uniform(random, -12, -1)
     differences = [[1.0, 0.0], [1.0 + shift, random.choice([-1.0, 1.0])]]
     if random.random() < 0.5:
@@ -41,7 +50,8 @@ def near_tie(random):
     return _against(random, differences, [1, 10], [1, 10, 400], an_end(random))
 
 
-def zero_dual(random):
+def zero_dual(random: Generator) -> Problem:
+    """A pair of margin one that p_mm does not need."""
     differences = [[1.0, 0.0], [1.0, 1.0]]
     if random.random() < 0.5:
         above = random.choice([0.01, 0.1, 1.0])
@@ -50,7 +60,8 @@ def zero_dual(random):
     return _against(random, differences, [1, 10, 400], [1, 10], until)
 
 
-def margin_above_one(random):
+def margin_above_one(random: Generator) -> Problem:
+    """A pair that has to fade, and does so slowly."""
     lever = random.choice([0.0, 1.0, 10.0, 100.0]) * random.choice([-1.0, 1.0])
     differences = [[1.0, 0.0], [1.0 + log_uniform(random, -4, -1), lever]]
     if random.random() < 0.7:
@@ -59,7 +70,7 @@ def margin_above_one(random):
     return _against(random, differences, [1, 10, 400], [1, 10], an_end(random))
 
 
-def lever(random):
+def lever(random: Generator) -> Problem:
     """A small error of the slow pair is a large one of a pair that has to fade."""
     dual = log_uniform(random, -4, -1)
     lever = log_uniform(random, 2, 6) * random.choice([-1.0, 1.0])
@@ -72,7 +83,7 @@ def lever(random):
     return _against(random, differences, [1, 10], [1, 10, 400], until)
 
 
-def saddle(near, beyond, ahead, norm=1e4):
+def saddle(near: float, beyond: float, ahead: float, norm: float = 1e4) -> Problem:
     """An active pair of the wrong sign, as minimum and saddle of Φ nearly merge.
 
     E = I, bags {i, j}, i ∈ {0, 1}, j ∈ {2, 3, 4}. Duals λ_ij = c_ij e^{−(ρ_i − ρ_j)}
@@ -87,7 +98,7 @@ def saddle(near, beyond, ahead, norm=1e4):
         norm: ‖p‖ to stop at.
     """
 
-    def ratio(xi):
+    def ratio(xi: float) -> float:
         return xi * (0.1 - xi / 2) / ((0.3 + xi / 2) * (0.4 + xi))
 
     middle = minimize_scalar(
@@ -111,7 +122,8 @@ def saddle(near, beyond, ahead, norm=1e4):
     return problem(np.eye(5), start, values, bags, labels, 1e15, norm)
 
 
-def near_saddle(random):
+def near_saddle(random: Generator) -> Problem:
+    """A `saddle` with p about to leave it, or to be drawn in."""
     if random.random() < 0.5:
         # From beyond so near a saddle p takes log-times of 10⁴ to leave it.
         near, beyond = log_uniform(random, -9, -6), random.uniform(-3e-5, 3e-5)
