@@ -17,6 +17,7 @@ from jaxselect import (
     TrialStatus,
     certify_at,
     cls_flow,
+    competing_pairs,
     cross_attention,
     key_query,
     next_token,
@@ -315,6 +316,13 @@ def test_the_reason_is_said_with_its_own_status_and_number(reason):
     assert said == f"Why: {sentence}{size}"
 
 
+def edges_of(found):
+    """The pairs (winner, loser) of a list, in order."""
+    one = found.certificate.ending.pairs
+    edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
+    return sorted(edges.tolist())
+
+
 def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     """68 tokens of their own; three bags share some of them."""
     random = np.random.default_rng(9)
@@ -326,6 +334,10 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     problem = dataclasses.replace(problem, corpus=corpus)
     single = solve(problem)
     several = _judged(problem, single.stage, single.selected_mask, single=False)
+    early = solve(problem, until_norm=1.0)
+    assert early.selected_mask.sum(axis=1).max() > 1
+    wanted = competing_pairs(early.selected_mask, corpus)
+    assert edges_of(early) == np.argwhere(wanted).tolist()
     monkeypatch.setattr(pairs, "SMALL", 10**6)
     jax.clear_caches()
     masked = _judged(problem, single.stage, single.selected_mask, single=True)
@@ -334,8 +346,7 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     for listed, places in ((single, 51), (several, 68)):
         one, margin = listed.certificate.ending.pairs, listed.margin
         assert isinstance(one, pairs.PairList) and len(one.held) == places
-        edges = np.stack([one.winner, one.loser], axis=1)[np.asarray(one.held)]
-        assert sorted(edges.tolist()) == np.argwhere(other.held).tolist()
+        assert edges_of(listed) == np.argwhere(other.held).tolist()
         assert listed.status == masked.status
         numbers = margin.norm, listed.limit.error_constant
         wanted = masked.margin.norm, masked.limit.error_constant
