@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from .checks import BadInput, between, increasing, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced, progress
 from .data.components import centred_in_components
-from .flow.cls import Flow, FlowStatus, Held, cls_flow
+from .flow.cls import Flow, FlowStatus, Held, arrived, cls_flow
 from .flow.control import FlowSettings
 from .flow.dissipation import dissipates
 from .flow.integration import cancellation
@@ -42,7 +42,6 @@ from .margin.certificate import (
     selection,
 )
 from .margin.derivatives import differentiable
-from .margin.descent import arrived
 from .margin.final import direction_is_final
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
@@ -1006,9 +1005,8 @@ def certify_at(
     `vmap`. `print` says which it was, and whether the selection is that of the end
     already.
 
-    What the risk alone certifies of a flow holds of gradient descent with a constant
-    step below `risk.largest_step`, too; for longer steps `certify_descent` bounds what
-    they add to a late flow.
+    Of gradient descent with a constant step `experiments.theory.descent` says what
+    holds, too.
 
     Source: mathematics, sections 3e and 3n.
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from jaxselect.compilation import full_precision
+from jaxselect.flow.cls import arrived
 from jaxselect.margin.certificate import (
     TOLERANCE,
     Certificate,
@@ -19,7 +20,6 @@ from jaxselect.margin.certificate import (
     perturbations,
     predict_end,
 )
-from jaxselect.margin.descent import arrived
 from jaxselect.margin.pairs import lead_range
 from jaxselect.margin.risk import BestEntries
 from jaxselect.model.attention import OutputMargin, functional_margin

@@ -99,7 +99,6 @@ class BdfState(NamedTuple):
         eigenvalues: of the Jacobian.
         eigenvectors: of the Jacobian.
         renew: whether the Jacobian is to be computed before the next step.
-        fields: number of evaluations of the field.
         jacobians: number of Jacobians.
         seen: `Equation.seen_at` where the last step ended.
     """
@@ -112,7 +111,6 @@ class BdfState(NamedTuple):
     eigenvalues: Float[Array, " dim"]
     eigenvectors: Float[Array, "dim dim"]
     renew: Bool[Scalar, ""]
-    fields: Int[Scalar, ""]
     jacobians: Int[Scalar, ""]
     seen: PyTree
 
@@ -147,7 +145,6 @@ def start_bdf(
         eigenvalues=jnp.zeros_like(start),
         eigenvectors=jnp.eye(len(start), dtype=start.dtype),
         renew=jnp.asarray(True),
-        fields=one,
         jacobians=none,
         seen=equation.seen_at(image),
     )
@@ -197,7 +194,6 @@ def try_step(
         eigenvalues=eigen[0],
         eigenvectors=eigen[1],
         renew=~converged,
-        fields=state.fields + number,
         jacobians=state.jacobians + fresh.astype(jnp.int32),
     )
     taken = 2 * _CORRECTIONS + number.astype(old.dtype)
@@ -358,7 +354,7 @@ class _Outcome(NamedTuple):
 
     Attributes:
         result: a member of `diffrax.RESULTS`.
-        stats: numbers of steps and evaluations.
+        stats: number of steps.
         controller_state: checkpoints of the solution.
     """
 
@@ -378,7 +374,6 @@ class _Loop(NamedTuple):
         passed: whether it passed zero in that step.
         output: the interpolant of the last accepted step.
         tried: number of steps, refused ones included.
-        refused: number of refused steps.
     """
 
     state: BdfState
@@ -388,7 +383,6 @@ class _Loop(NamedTuple):
     passed: Bool[Array, " events"]
     output: BdfOutput
     tried: Int[Scalar, ""]
-    refused: Int[Scalar, ""]
 
 
 def integrate_bdf(
@@ -434,7 +428,6 @@ def integrate_bdf(
             passed=passed & (jnp.cumsum(passed) == 1),
             output=jax.tree.map(partial(jnp.where, accepted), output, loop.output),
             tried=loop.tried + 1,
-            refused=loop.refused + (~accepted).astype(jnp.int32),
         )
 
     state = start_bdf(equation, start, begin, until)
@@ -450,7 +443,6 @@ def integrate_bdf(
         passed=jnp.zeros(len(events), bool),
         output=nothing,
         tried=none,
-        refused=none,
     )
     loop = lax.while_loop(going, step, loop)
     state, output = loop.state, loop.output
@@ -466,12 +458,7 @@ def integrate_bdf(
     )
     outcome = _Outcome(
         result=results.where(unfinished, spent, results.successful),
-        stats={
-            "num_steps": loop.tried,
-            "num_rejected_steps": loop.refused,
-            "num_fields": state.fields,
-            "num_jacobians": state.jacobians,
-        },
+        stats={"num_steps": loop.tried},
         controller_state=ScoreControl(None, loop.checkpoints, state.seen),
     )
     reached, path = record(loop.path, times, begin, log_time)

@@ -181,28 +181,36 @@ class Flow(eqx.Module):
         log_time: log(1+t) at the end.
         status: a `FlowStatus`.
         num_steps: number of steps, rejected ones included.
-        num_rejected: number of rejected steps; None if they are not counted.
         path_log_times: the values of log(1+t) asked for; ∞ after the end of the flow.
         path_query: p at these times; ∞ after the end of the flow.
         earlier_log_time: log(1+t) of one earlier step, between an eighth and three
             quarters of `log_time`; in a flow by BDF, two less than the log-time asked
             for.
         earlier_query: p there; ∞ where the flow broke off before it.
-        num_fields: number of evaluations of −∇L; None if they are not counted.
-        num_curvatures: number of evaluations of ∂²L/∂p², likewise.
     """
 
     query: Float[Array, " dim"]
     log_time: Float[Scalar, ""]
     status: Int[Scalar, ""]
     num_steps: Int[Scalar, ""]
-    num_rejected: Int[Scalar, ""] | None
     path_log_times: Float[Array, " times"]
     path_query: Float[Array, "times dim"]
     earlier_log_time: Float[Scalar, ""]
     earlier_query: Float[Array, " dim"]
-    num_fields: Int[Scalar, ""] | int | None = None
-    num_curvatures: Int[Scalar, ""] | int | None = None
+
+
+def arrived(query: Float[Array, " dim"], log_time: Float[Scalar, ""]) -> Flow:
+    """Describe a flow that was followed elsewhere by its end."""
+    return Flow(
+        query=query,
+        log_time=log_time,
+        status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
+        num_steps=jnp.asarray(0, jnp.int32),
+        path_log_times=jnp.zeros((0,), query.dtype),
+        path_query=jnp.zeros((0, len(query)), query.dtype),
+        earlier_log_time=log_time,
+        earlier_query=query,
+    )
 
 
 @full_precision
@@ -340,13 +348,10 @@ def _flow(
         log_time=found.log_time,
         status=_status(problem, found, over),
         num_steps=found.solution.stats["num_steps"],
-        num_rejected=found.solution.stats["num_rejected_steps"],
         path_log_times=found.path_log_times,
         path_query=jnp.where(reached, given.start[None] + path, jnp.inf),
         earlier_log_time=earlier_time,
         earlier_query=given.start + earlier @ rotation.T,
-        num_fields=found.solution.stats.get("num_fields"),
-        num_curvatures=found.solution.stats.get("num_jacobians"),
     )
     return flow, found.end
 
@@ -613,78 +618,3 @@ def direction_error(
     tiny = jnp.finfo(query.dtype).tiny
     one, other = (x / jnp.maximum(jnp.linalg.norm(x), tiny) for x in (query, direction))
     return jnp.linalg.norm(one - other)
-
-
-@partial(jax.jit, inline=True)
-def local_exponents(
-    problem: Problem,
-    direction: Float[Array, " dim"],
-    log_time: Float[Scalar, ""],
-    query: Float[Array, " dim"],
-) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-    """Compute the exponents of the direction error at one point of a flow.
-
-    Both are exact: the field gives dp/dτ there.
-
-    Source: mathematics, section 3b.
-
-    Args:
-        problem: that of the flow.
-        direction: of any length, such as p_mm.
-        log_time: τ = log(1+t) > 0.
-        query: p at that time.
-
-    Returns:
-        d log(error) / d log‖p‖ and d log(error) / d log τ; late both tend to −1.
-
-    Example:
-        >>> from jaxselect import Parameters, attention, from_sequences
-        >>> bags = from_sequences([[0, 1]], [1], vocabulary=2)
-        >>> start = Parameters(jnp.eye(2), jnp.ones(2), jnp.array([1.0, 0.0]))
-        >>> s = jnp.array(1e6)
-        >>> late = s / 2 * jnp.array([1.0, -1.0]) + jnp.ones(2)
-        >>> target = jnp.array([1.0, -1.0])
-        >>> by_norm, _ = local_exponents(attention(start, bags), target, s, late)
-        >>> round(by_norm.item(), 4)
-        -1.0
-    """
-
-    def logs(p: Float[Array, " dim"]) -> Float[Array, " 2"]:
-        error = direction_error(p, direction)
-        return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
-
-    slope = velocity(problem, log_time, query)
-    _, (error, norm) = jax.jvp(logs, (query,), (slope,))
-    return error / norm, error * log_time
-
-
-@partial(jax.jit, inline=True)
-@full_precision
-def excess_loss(
-    problem: Problem,
-    selected: Bool[Array, "sequences width"],
-    query: Float[Array, " dim"],
-) -> Float[Scalar, ""]:
-    """Compute L(p) − L_∞ without cancellation, for one selected token in a sequence.
-
-    It is the mean of ℓ(y f) − ℓ(y b) with b = b_{s*}, for the logistic loss the mean of
-    log(1 + σ(−yb) (e^{y(b−f)} − 1)).
-
-    Source: mathematics, sections 1b and 3f.
-
-    Args:
-        problem: that of the flow.
-        selected: the final selection.
-        query: p.
-
-    Returns:
-        The loss still to go; exact down to where it underflows.
-    """
-    corpus, logits = problem.corpus, problem.logits(problem.scores(query))
-    attention = attend_bags(logits, problem.values, corpus)
-    slots = corpus.first(selected)
-    margin = functional_margin(
-        corpus.labels, corpus.at(problem.values, slots), corpus.loss
-    )
-    fall = margin.fall(corpus.at(attention.advantage, slots))
-    return corpus.mean(corpus.loss.excess(margin.value, fall))

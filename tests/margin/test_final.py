@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jaxselect import LimitStatus, Parameters, attention, from_sequences
+from jaxselect.flow.cls import arrived
 from jaxselect.margin.certificate import (
     Reason,
     TrialStatus,
     certificate_of,
     predict_end,
 )
-from jaxselect.margin.descent import arrived
 from jaxselect.margin.final import direction_is_final
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import RestingTies

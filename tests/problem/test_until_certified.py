@@ -9,6 +9,7 @@ import re
 import sys
 import time
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,3 +221,11 @@ def test_another_problem_than_that_of_the_stage_before_has_its_own_start():
     found = stages._after(tied.stage, again.stage)
     assert (found.problem.start == problem.start).all()
     assert found.flow.num_steps == tied.flow.num_steps + again.flow.num_steps
+    # Nor is it that of an earlier clock.
+    later = eqx.tree_at(
+        lambda stage: (stage.point.clock_start, stage.problem.start),
+        again.stage,
+        (jnp.asarray(5.0), problem.start + 1),
+    )
+    found = stages._after(again.stage, later)
+    assert (found.problem.start == problem.start + 1).all()

@@ -25,13 +25,12 @@ from jaxselect.flow.cls import (
     FlowStatus,
     cls_flow,
     direction_error,
-    excess_loss,
-    local_exponents,
     velocity,
 )
 from jaxselect.margin.pairs import PairStrength
 from jaxselect.model.step import alignment_error, embedding_step, embedding_steps
 from tests.test_precision import rounded_products
+from tests.trial.late import excess_loss, local_exponents
 from tests.trial.rate_program import (
     DIM,
     STEP_SIZE,

@@ -14,7 +14,7 @@ import pytest
 from jaxselect import Parameters, attention, from_bags, multi_class, run_trial
 from jaxselect.convergence import final_loss
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
-from jaxselect.flow.cls import cls_flow, excess_loss
+from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import LimitStatus, limit
 from jaxselect.margin.pairs import pair_strength, pairs_of
@@ -28,6 +28,7 @@ from jaxselect.model.curvature import score_curvature
 from jaxselect.model.selection import coverage, selected_tokens
 from tests.flow.literal_cls import follow
 from tests.tolerances import assert_close
+from tests.trial.late import excess_loss
 
 # Log-time at which the late flow is a line to 1e-9, and the integrators' own errors.
 LATE, AGREE = 60.0, 1e-6
