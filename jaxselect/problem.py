@@ -245,14 +245,14 @@ class Problem(eqx.Module):
         return vectors.reshape(*vectors.shape[:-1], *self.shape)
 
 
-# Share of padded entries that two groups have to save. Chosen: each is compiled.
-_SAVES = 0.2
+# Share of all entries that one more group has to save. Chosen: each is compiled.
+_SAVES = 0.02
 
 
-def stratified(problem: Problem) -> Problem:
-    """Cut the bags of a problem into wide and narrow ones, with the least padding.
+def stratified(problem: Problem, most: int = 2) -> Problem:
+    """Cut the bags of a problem into groups of similar width, with little padding.
 
-    A sum over bags is added up over both groups; nothing else changes.
+    A sum over bags is added up over groups; nothing else changes.
 
     Example:
         >>> x = jnp.arange(12.0).reshape(3, 4, 1)
@@ -264,18 +264,22 @@ def stratified(problem: Problem) -> Problem:
     there = np.asarray(problem.corpus.filled)
     bags, slots = len(there), np.arange(1, there.shape[1] + 1)
     widths = np.max(np.where(there, slots, 1), axis=1)
-    falling = np.sort(widths)[::-1]
-    wide = np.arange(bags)
-    entries = wide * falling[0] + (bags - wide) * falling
-    least = np.argmin(entries)
-    if entries[least] > (1 - _SAVES) * entries[0]:
+    order = np.argsort(-widths, kind="stable")
+    falling, cuts = widths[order], [0, bags]
+    while len(cuts) <= most:
+        sizes = np.diff(cuts)
+        first, last = (np.repeat(ends, sizes) for ends in (cuts[:-1], cuts[1:]))
+        saved = (last - np.arange(bags)) * (falling[first] - falling)
+        if saved.max() < _SAVES * there.size:
+            break
+        cuts = sorted([*cuts, int(saved.argmax())])
+    if len(cuts) == 2:
         return problem
-    narrow = widths <= falling[least]
-    groups = [np.flatnonzero(some) for some in (~narrow, narrow)]
+    groups = [np.sort(some) for some in np.split(order, cuts[1:-1])]
     return dataclasses.replace(
         problem,
         groups=tuple(jnp.asarray(some, jnp.int32) for some in groups),
-        widths=tuple(int(widths[some].max()) for some in groups),
+        widths=tuple(int(width) for width in falling[cuts[:-1]]),
     )
 
 

@@ -817,7 +817,7 @@ def _to_the_end(
         follow = partial(flow_to_end, path_log_times=times, settings=settings)
         return _in_one_loop(problem, follow, first, further=norm is None)
     if problem.offsets.size >= _LARGE:
-        problem = stratified(problem)
+        problem = stratified(problem, 4 if _runs_long(problem) else 2)
         if by_size:
             settings = dataclasses.replace(settings, stepper="bdf")
     stage = None
