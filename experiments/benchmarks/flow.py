@@ -220,7 +220,12 @@ def scipy_method(
             first_step=FIRST_STEP,
         )
 
-    found, seconds = timed(solve)
+    begun = time.process_time()
+    try:
+        found, seconds = timed(solve)
+    except ValueError:
+        # At a loose tolerance its numbers overflow.
+        return np.full(len(axes.start), np.nan), 0, time.process_time() - begun
     arrived = found.y[:, -1] if found.success else np.full(len(axes.start), np.nan)
     return np.asarray(axes.start) + arrived, found.nfev, seconds
 
