@@ -112,8 +112,9 @@ lint: $(LINT) ## style, format and types
 figures: $(EXPERIMENTS) ## draw the figures of a finished sweep again
 	$(RUN) -m experiments.figures $(OUT)
 
-bench: $(VENV)/.ready-benchmark ## both benchmarks in their quick form; make report shows them
+bench: $(VENV)/.ready-benchmark ## the benchmarks in their quick form; make report shows them
 	$(RUN) -m experiments.benchmarks.flow --quick
+	$(RUN) -m experiments.benchmarks.growth --quick
 	$(RUN) -m experiments.benchmarks.max_margin --quick
 
 clean: ## remove the environment and caches; results stay

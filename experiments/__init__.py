@@ -98,6 +98,7 @@ STUDIES = (
     "text.flow",
     "networks.protocol",
     "benchmarks.flow",
+    "benchmarks.growth",
     "benchmarks.max_margin",
     "falsify",
     "falsify.contraction",
