@@ -5,7 +5,7 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
 
 * a model of yours: `attention` of `Parameters` and a `Corpus` (the paper's model),
   `cross_attention`, `key_query`, `next_token`; each makes a `Problem`
-* its end: `solve`, `certify_at`, `Solved`, `TrialStatus`, `plot`
+* its end: `solve`, `certify_at`, `Solved`, `TrialStatus`, `Proof`, `Reason`, `plot`
 * data: `from_sequences`, `from_bags`, `assumption_one`, `several_relevant`,
   `independent_tokens`, `multi_class`
 * losses: `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL`, `NEXT_TOKEN`, `SQUARED_PROBABILITY`,
@@ -65,6 +65,7 @@ from .flow.control import FlowSettings as FlowSettings
 from .margin.certificate import (
     Certificate as Certificate,
     PredictedEnd as PredictedEnd,
+    Reason as Reason,
     TrialStatus as TrialStatus,
     certify as certify,
     explain as explain,
@@ -100,6 +101,7 @@ from .problem import (
     next_token as next_token,
 )
 from .stages import (
+    Proof as Proof,
     Solved as Solved,
     certify_at as certify_at,
     flow_to_end as flow_to_end,

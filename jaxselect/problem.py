@@ -116,7 +116,7 @@ class Problem(eqx.Module):
         Args:
             function: of one sequence of each array, to a number or one for each entry.
             each: arrays of sequences, or of their entries.
-            numbers: that the function holds for a sequence of a width.
+            numbers: how many numbers it keeps for a sequence of a given width.
 
         Returns:
             Its results; zero beyond the width of a group.

@@ -65,7 +65,7 @@ from .ties import Contracted, Ties, contract, find_ties, left_out, no_ties
 if TYPE_CHECKING:
     import xarray
 
-# Largest log-time; the norm is reached before, but by a run at rest.
+# Largest log-time. Every run reaches its norm before it, but one that is at rest.
 LATEST = 1e15
 
 # Bound on the stages of a run: those that take more go from one return to the next.
@@ -75,9 +75,10 @@ STAGES = 24
 # descent in single precision stays below it.
 OUTSIDE = 1e-4
 
-# Entries from which a Hessian is worth keeping, and numbers that a step looks at from
-# which its program is worth optimising: measured.
-_LARGE, _LONG = 2**13, 2**20
+# From so many entries on a Hessian is worth keeping: measured.
+_LARGE = 2**13
+# From so many numbers in entries and rows on a program is worth optimising: measured.
+_LONG = 2**20
 
 # ‖p‖ at which an end is judged first where no norm is given, and by how much it grows
 # until the next time; log t does so, too. Chosen: beyond 10⁴ a decade takes few steps.
@@ -85,8 +86,8 @@ FIRST_NORM, FURTHER = 1e4, 10.0
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
-# Log-time that the whole problem is given beyond the cancellation of its forces:
-# two digits of what is left are no rounding.
+# Log-time that the whole problem is given beyond the cancellation of its forces: two
+# digits of their sum are accurate then.
 _MORE = 6.0
 
 
@@ -283,7 +284,7 @@ def _none_yet(stage: Stage) -> Stage:
 def _after(before: Stage, stage: Stage) -> Stage:
     """Add steps and path of the stages before to a stage.
 
-    One that goes on from a norm on the clock of the one before is one flow with it.
+    A stage that continues past a norm, on the same clock, is joined to the one before.
     """
     former, flow = before.flow, stage.flow
     passed = jnp.isfinite(former.path_log_times)
@@ -308,7 +309,7 @@ class _Outset(NamedTuple):
     Attributes:
         few: the problem, contracted where ties rest.
         ties: the contracted ones.
-        begin: log(1+t′) at the start; off that of the point, the clock is another one.
+        begin: log(1+t′) at the start; if the point has another one, a new clock starts.
         until: the last log(1+t′): `LATEST` for no bound, and `begin` where forces
             cancel and more time is of no use.
     """
@@ -431,7 +432,7 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     Known ties that still rest are contracted again; without any the whole problem is
     taken.
 
-    Long steps of log(1+t) keep p within their tolerance of ties at rest, not closer.
+    With long steps of log(1+t), p follows ties at rest only to the step's tolerance.
     Ties that are not to be contracted therefore get T = 1000/μ first, if the stage has
     lasted twice as long. Their clock goes from T to 2 T, so that steps are short. What
     is not at rest then goes on for e times its time, on the same clock, and is judged
@@ -759,7 +760,8 @@ def solve(
             be resolved to the tolerance of a certificate.
         at: increasing values of log(1+t) to keep what is passed at, in `Solved.path`.
         stepper: `rodas`, which computes a Hessian for each step, or `bdf`, which keeps
-            one for many steps; by default `bdf` for problems of many entries.
+            one for many steps; by default that of the settings, or `bdf` for problems
+            of many entries outside of `jit`.
         settings: tolerances and bounds of the integration.
 
     Returns:
@@ -791,9 +793,8 @@ def solve(
         norm = jnp.asarray(until_norm, problem.start.dtype)
     if stepper is not None:
         settings = dataclasses.replace(settings, stepper=stepper)
-    by_size = stepper is None
     fixed = jax.lax.stop_gradient((problem, norm, times))
-    found = _to_the_end(*fixed, settings, by_size=by_size)
+    found = _to_the_end(*fixed, settings)
     if is_traced((problem, norm)):
         if norm is None:
             norm = jax.lax.stop_gradient(jnp.linalg.norm(found.stage.point.query))
@@ -806,8 +807,6 @@ def _to_the_end(
     norm: Array | None,
     times: Array | None,
     settings: FlowSettings,
-    *,
-    by_size: bool,
 ) -> Solved:
     """Solve a problem, without derivatives, by a stepper that suits its size."""
     first, point = norm, beginning(problem)
@@ -818,7 +817,7 @@ def _to_the_end(
         return _in_one_loop(problem, follow, first, further=norm is None)
     if problem.offsets.size >= _LARGE:
         problem = stratified(problem, 4 if _runs_long(problem) else 2)
-        if by_size:
+        if settings.stepper is None:
             settings = dataclasses.replace(settings, stepper="bdf")
     stage = None
     with progress() as say:

@@ -402,11 +402,11 @@ def _held(
 ) -> Held:
     """Bound how hard losing tokens may push the ties before these must be let go.
 
-    A push x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. With what p was off at
-    first this must fit into the basin, change no score by more than the tolerance, and
-    no force by more than half of it. Losing tokens, of weight Q, change the curvature
-    by c H with c = Σ w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ² at most, Λ the width of the
-    sequence in units of H^{−½}.
+    A push x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. This and the initial
+    distance ‖Π p − z*‖ must stay in the basin, move no score by more than the
+    tolerance, and change no force by more than a half. Losing tokens, of weight Q,
+    change the curvature by c H at most, c = Σ w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ² with Λ
+    the width of the sequence in units of H^{−½}.
 
     Source: mathematics, proposition 3g.6.
     """

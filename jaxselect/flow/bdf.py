@@ -354,7 +354,7 @@ class _Outcome(NamedTuple):
 
     Attributes:
         result: a member of `diffrax.RESULTS`.
-        stats: number of steps.
+        stats: numbers of steps and of Jacobians.
         controller_state: checkpoints of the solution.
     """
 
@@ -458,7 +458,7 @@ def integrate_bdf(
     )
     outcome = _Outcome(
         result=results.where(unfinished, spent, results.successful),
-        stats={"num_steps": loop.tried},
+        stats={"num_steps": loop.tried, "num_jacobians": state.jacobians},
         controller_state=ScoreControl(None, loop.checkpoints, state.seen),
     )
     reached, path = record(loop.path, times, begin, log_time)

@@ -62,8 +62,8 @@ from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
 _EARLIER = 0.75
-# Share of the strongest force, in units of the longest token, that is left of all where
-# forces balance; forces that add up balance nothing, whatever the curvature is.
+# Forces balance if their sum is below this share of the strongest one, times the
+# longest row.
 # Measured: up to 5e-4 at ties, 0.04 and more in overtakings.
 _CANCELS = 1e-2
 # Share of a tied sequence's weight at which a losing token has returned.
@@ -105,8 +105,8 @@ class Held(NamedTuple):
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
         """Compute how far shares of losing tokens, and their force, exceed both bounds.
 
-        It is the force along the ties in equilibrium, in which that of the tied tokens
-        on each other vanishes but for a factor (−∂ℓ/∂f)(1 − Q_X) of every sequence.
+        In equilibrium the forces of tied tokens on each other cancel, but for the
+        change of their factor (−∂ℓ/∂f)(1 − Q_X) in every sequence.
 
         Args:
             parts: logits, values and sequences, of each group.

@@ -292,20 +292,21 @@ class FlowSettings:
             program integrates at two.
         max_steps: bound on the number of steps, rejected ones included.
         stepper: `rodas` computes a Hessian for each step; `bdf` keeps one for many
-            steps, which is faster for long or many bags.
+            steps, which is faster for long or many bags; None leaves the choice to
+            `solve`, and is `rodas` elsewhere.
     """
 
     rtol: float = 1e-6
     atol: float | Float[Scalar, ""] = 3e-5
     max_steps: int = 8192
-    stepper: str = "rodas"
+    stepper: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse tolerances below what rounding allows."""
         between("rtol", self.rtol, 0.0, jnp.inf)
         between("atol", self.atol, 0.0, jnp.inf)
         whole("max_steps", self.max_steps)
-        if self.stepper not in STEPPERS:
+        if self.stepper is not None and self.stepper not in STEPPERS:
             raise BadInput(f"stepper {self.stepper!r}: wanted one of {STEPPERS}")
 
     def score_control(self, dtype: Any) -> _ScoreController:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import LOGISTIC, cross_attention, solve
+from jaxselect import LOGISTIC, FlowSettings, cross_attention, solve, stages
 from jaxselect.flow.cls import aligned, field, linearise
 from jaxselect.flow.control import STEPPERS
 from jaxselect.problem import stratified
@@ -68,3 +68,19 @@ def test_a_problem_ends_as_it_does_whole_and_by_every_stepper(stepper):
         assert found.status == wanted.status
         assert_close(found.margin.direction, wanted.margin.direction)
         np.testing.assert_allclose(found.trained, wanted.trained, atol=1e-3)
+
+
+def test_a_stepper_that_is_asked_for_is_taken(monkeypatch):
+    """By the argument or by the settings, where the size would choose another."""
+    problem = ragged(0, separable=True)
+
+    def steps(**asked):
+        return int(solve(problem, until_norm=1e3, **asked).flow.num_steps)
+
+    wanted = {name: steps(stepper=name) for name in STEPPERS}
+    assert steps() == wanted["rodas"] != wanted["bdf"]
+    monkeypatch.setattr(stages, "_LARGE", 0)
+    assert steps() != wanted["rodas"]
+    for name in STEPPERS:
+        asked = steps(settings=FlowSettings(stepper=name)), steps(stepper=name)
+        assert asked[0] == asked[1] and abs(asked[0] / wanted[name] - 1) < 0.3
