@@ -105,6 +105,8 @@ def test_a_stage_that_is_no_gradient_flow_has_failed(first, monkeypatch):
     @jax.vmap
     def ends(early, late):
         monkeypatch.setattr(stages, "cls_flow", partial(wrong, early, late))
+        # Not the program that was traced before.
+        monkeypatch.setattr(stages, "_stage", stages._stage.__wrapped__)
         return flow_to_end(PROBLEM, beginning(PROBLEM), until_norm=1e4)
 
     stage = ends(jnp.array([0.0, 1.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
