@@ -112,7 +112,9 @@ def draw(finished: Finished) -> Figure:
         panel.loglog(sizes, seconds, "o", color="C0")
         panel.loglog(sizes, line, "--", color="C1", label=f"exponent {power:.2f}")
         panel.set(xlabel={"dim": "dimension d"}.get(name, f"number of {name}"))
-        panel.legend()
+        panel.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        panel.minorticks_off()
+        panel.legend(loc="upper left")
     panels[0].set_ylabel("seconds of a second call")
     return figure
 
