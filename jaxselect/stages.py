@@ -24,7 +24,7 @@ from .checks import BadInput, between, increasing, of_kind, positive, reals, who
 from .compilation import compiled_alone, full_precision, is_traced, progress
 from .data.components import centred_in_components
 from .flow.cls import Flow, FlowStatus, Held, arrived, cls_flow
-from .flow.control import FlowSettings
+from .flow.control import STEPPERS, FlowSettings
 from .flow.dissipation import dissipates
 from .flow.integration import cancellation
 from .margin.certificate import (
@@ -832,7 +832,7 @@ def _to_the_end(
             if norm is not None or point.next == Next.NOTHING:
                 # The last program may be running yet.
                 return jax.block_until_ready(found)
-            say(_so_far(stage))
+            say(_so_far(stage, settings))
 
 
 def _followed(
@@ -854,7 +854,7 @@ def _followed(
         point, ties = last.point, last.ties
         if point.next == Next.NOTHING:
             break
-        say(_so_far(last))
+        say(_so_far(last, settings))
     assert last is not None
     return last
 
@@ -901,11 +901,12 @@ def _onward(found: Solved) -> Point:
     return dataclasses.replace(stage.point, next=following)
 
 
-def _so_far(stage: Stage) -> str:
-    """Say where a flow is: its log-time, its steps, and what is contracted."""
+def _so_far(stage: Stage, settings: FlowSettings) -> str:
+    """Say where a flow is: its log-time, its steps, by what, and what is contracted."""
     flow, tied = stage.flow, stage.ties.tied
     return (
-        f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps, "
+        f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps by "
+        f"{settings.stepper or STEPPERS[0]}, "
         f"{int(tied.sum())} of {len(tied)} sequences tied"
     )
 

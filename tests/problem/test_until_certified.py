@@ -170,7 +170,7 @@ def test_a_long_call_shows_how_far_it_is(stream, monkeypatch):
         assert re.fullmatch(r"(jaxselect, \d+ s: .+\n)+", text)
 
 
-def test_what_is_shown_is_log_time_steps_and_ties(monkeypatch):
+def test_what_is_shown_is_log_time_steps_stepper_and_ties(monkeypatch):
     said = []
 
     @contextlib.contextmanager
@@ -179,7 +179,7 @@ def test_what_is_shown_is_log_time_steps_and_ties(monkeypatch):
 
     monkeypatch.setattr(stages, "progress", kept)
     found = solve(cross_attention(*DRAWS[0]))
-    pattern = r"log t = ([\d.e+]+), (\d+) steps, (\d+) of 6 sequences tied"
+    pattern = r"log t = ([\d.e+]+), (\d+) steps by rodas, (\d+) of 6 sequences tied"
     numbers = [
         [float(x) for x in re.fullmatch(pattern, line).groups()] for line in said
     ]
