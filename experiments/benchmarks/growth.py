@@ -8,7 +8,6 @@ certificate, by all cores of this machine; the exponent is the slope of log seco
 import dataclasses
 import resource
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from experiments.common.claims import Shown
 from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.results import Finished
+from experiments.common.statistics import exponent
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 
@@ -82,16 +82,6 @@ def seconds_of(problem: Any) -> dict[str, Any]:
         "status": found.status.name,
         "memory": memory,
     }
-
-
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """The slope of log seconds over log size, by least squares.
-
-    Example:
-        >>> round(exponent([1, 2, 4], [3.0, 12.0, 48.0]), 3)
-        2.0
-    """
-    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
 def of_size(points: list[dict], name: str) -> tuple[list[float], list[float]]:

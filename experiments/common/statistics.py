@@ -121,6 +121,18 @@ def binomial(mask: np.ndarray, level: float = 0.95) -> Share:
     return Share(number, of, number / of, float(found.low), float(found.high))
 
 
+def exponent(across: Any, upward: Any) -> float:
+    """Exponent of a power law, by least squares of logarithms; NaN for one point.
+
+    Example:
+        >>> round(exponent([1, 2, 4], [3.0, 12.0, 48.0]), 3)
+        2.0
+    """
+    if len(across) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(across), np.log(upward), 1)[0])
+
+
 def fitted_exponent(
     across: np.ndarray, upward: np.ndarray
 ) -> tuple[float, float, float]:
@@ -139,17 +151,17 @@ def fitted_exponent(
         [-0.5, -0.5, -0.5]
     """
 
-    def exponent(*points: np.ndarray, axis: int = -1) -> np.ndarray:
+    def exponents(*points: np.ndarray, axis: int = -1) -> np.ndarray:
         means = np.stack([seeds.mean(axis=axis) for seeds in points])
         lines = np.polyfit(np.log(across), np.log(means).reshape(len(means), -1), 1)
         return lines[0].reshape(means.shape[1:])
 
-    middle = float(exponent(*upward))
+    middle = float(exponents(*upward))
     if upward.shape[1] < 2:
         return middle, np.nan, np.nan
     found = scipy.stats.bootstrap(
         tuple(upward),
-        exponent,
+        exponents,
         n_resamples=500,
         paired=True,
         vectorized=True,

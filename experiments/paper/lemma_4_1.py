@@ -22,6 +22,7 @@ from experiments.common.console import command, say
 from experiments.common.numbers import num
 from experiments.common.progress import progress_bar
 from experiments.common.results import Finished
+from experiments.common.statistics import exponent
 from experiments.common.study import Count, Experiment, Study, presets
 from experiments.common.style import subplots
 from experiments.text.counts import SparseCorpus, from_corpus, importance, products
@@ -85,7 +86,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
             shown = f"error {by_review:.4f}   with plain counts {by_word:.4f}"
             say(f"d = {dim:6d}   {shown}")
     for name in ("", "_plain_counts"):
-        results[f"exponent{name}"] = slope(settings.dims, results[f"errors{name}"])
+        results[f"exponent{name}"] = exponent(settings.dims, results[f"errors{name}"])
     added = along_head(model, corpus)[0]
     return {"importance": np.asarray(per_review), "added": np.asarray(added)}
 
@@ -126,13 +127,6 @@ def error(model: Parameters, corpus: SparseCorpus, direction: jax.Array) -> floa
         + jnp.vdot(left, left)
     )
     return float(jnp.sqrt(square) / (jnp.abs(multiple) * jnp.linalg.norm(direction)))
-
-
-def slope(dims: tuple[Count, ...], errors: list[float]) -> float:
-    """Exponent of a power law through the errors; NaN for a single dimension."""
-    if len(dims) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(dims), np.log(errors), 1)[0])
 
 
 def draw(finished: Finished) -> Figure:

@@ -63,8 +63,7 @@ from .rodas import Rodas5P
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
 _EARLIER = 0.75
 # Forces balance if their sum is below this share of the strongest one, times the
-# longest row.
-# Measured: up to 5e-4 at ties, 0.04 and more in overtakings.
+# longest row. Measured: up to 5e-4 at ties, 0.04 and more in overtakings.
 _CANCELS = 1e-2
 # Share of a tied sequence's weight at which a losing token has returned.
 RETURNED = 1e-3
