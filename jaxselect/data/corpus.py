@@ -164,12 +164,9 @@ class Corpus(eqx.Module):
         bags, width = self.tokens.shape
         mean = row_sums(rows, self.tokens, share)
         slots = min(width, max(1, BLOCK // (2 * bags * rows.shape[1])))
-        # Entries without weight come last, and then slots that fill up a block.
-        order = jnp.argsort(weight == 0, axis=1)
         blank = (0, 0), (0, -width % slots)
         tokens, weight = (
-            jnp.pad(jnp.take_along_axis(each, order, axis=1), blank)
-            for each in (self.tokens, weight)
+            jnp.pad(each, blank) for each in _leftmost(weight != 0, self.tokens, weight)
         )
 
         def add(number: Array, form: Array) -> Float[Array, "dim dim"]:
@@ -226,7 +223,7 @@ def map_blocks(
 
 
 # Operations of a matrix product in the time of one on a row that is gathered: measured.
-GATHERED = 32
+GATHERED = 8
 
 
 def row_sums(
@@ -240,18 +237,93 @@ def row_sums(
         >>> row_sums(jnp.eye(2), jnp.array([[1, 1]]), jnp.array([[2.0, 3.0]])).tolist()
         [[0.0, 5.0]]
     """
-    (vocabulary, dim), width = rows.shape, tokens.shape[1]
-    gathered = vocabulary > GATHERED * width
+    vocabulary, (bags, width), each = len(rows), tokens.shape, weights.shape[2:]
+    if vocabulary > GATHERED * width:
+        flat = weights.reshape(bags, width, -1)
+        return _gathered_sums(rows, tokens, flat).reshape(bags, *each, rows.shape[1])
 
     def of_bag(tokens: Array, weights: Array) -> Float[Array, " *each dim"]:
-        if gathered:
-            return jnp.tensordot(weights, rows[tokens], (0, 0))
-        none = jnp.zeros((vocabulary, *weights.shape[1:]), weights.dtype)
+        none = jnp.zeros((vocabulary, *each), weights.dtype)
         return jnp.tensordot(none.at[tokens].add(weights), rows, (0, 0))
 
-    each = math.prod(weights.shape[2:])
-    numbers = width * dim if gathered else each * vocabulary
-    return map_blocks(of_bag, tokens, weights, numbers=numbers)
+    return map_blocks(of_bag, tokens, weights, numbers=math.prod(each) * vocabulary)
+
+
+# Numbers of the sums that are added to at a time, which stay in the cache of a
+# processor, and rows that are added at once: measured.
+_CACHED, _AT_ONCE = 2**16, 4
+
+
+@jax.custom_jvp
+def _gathered_sums(
+    rows: Float[Array, "vocabulary dim"],
+    tokens: Int[Array, "sequences width"],
+    weights: Float[Array, "sequences width each"],
+) -> Float[Array, "sequences each dim"]:
+    """Add up rows that are not below a rounding of the largest of their sequence.
+
+    A few slots of some sequences at a time; those with as many left go together.
+    """
+    (bags, _), shape = tokens.shape, (weights.shape[2], rows.shape[1])
+    sizes = jnp.max(jnp.abs(rows), axis=1)[tokens][..., None] * jnp.abs(weights)
+    rounding = jnp.finfo(rows.dtype).eps * jnp.max(sizes, axis=1, keepdims=True)
+    # What is no number counts, too.
+    counts = jnp.any(~(sizes <= rounding), axis=2)
+    order = jnp.argsort(-counts.sum(axis=1))
+    block = max(1, min(bags, _CACHED // math.prod(shape)))
+    left = [
+        jnp.pad(
+            each[order],
+            [(0, -bags % block), (0, -each.shape[1] % _AT_ONCE)]
+            + [(0, 0)] * (each.ndim - 2),
+        )
+        for each in _leftmost(counts, tokens, weights)
+    ]
+
+    def of_block(given: tuple[Array, Array]) -> Float[Array, "block each dim"]:
+        def add(number: Array, total: Array) -> Float[Array, "block each dim"]:
+            some, weights = (
+                jax.lax.dynamic_slice_in_dim(each, number * _AT_ONCE, _AT_ONCE, axis=1)
+                for each in given
+            )
+            found = rows[some]
+            for slot in range(_AT_ONCE):
+                total += weights[:, slot, :, None] * found[:, slot, None]
+            return total
+
+        used = jnp.any(given[1] != 0, axis=(0, 2)).sum()
+        none = jnp.zeros((block, *shape), rows.dtype)
+        return jax.lax.fori_loop(0, -(-used // _AT_ONCE), add, none)
+
+    blocks = (each.reshape(-1, block, *each.shape[1:]) for each in left)
+    sums = jax.lax.map(of_block, tuple(blocks)).reshape(-1, *shape)[:bags]
+    return jnp.zeros_like(sums).at[order].set(sums)
+
+
+@_gathered_sums.defjvp
+def _gathered_sums_jvp(
+    primals: tuple[Array, Array, Array], tangents: tuple[Array, Any, Array]
+) -> tuple[Array, Array]:
+    """Keep every term: one that is zero may have a derivative."""
+    (rows, tokens, weights), (change, _, others) = primals, tangents
+
+    def of_bag(
+        tokens: Array, weights: Array, others: Array
+    ) -> Float[Array, "each dim"]:
+        return weights.T @ change[tokens] + others.T @ rows[tokens]
+
+    numbers = 2 * tokens.shape[1] * rows.shape[1]
+    slope = map_blocks(of_bag, tokens, weights, others, numbers=numbers)
+    return _gathered_sums(*primals), slope
+
+
+def _leftmost(
+    counts: Bool[Array, "sequences width"], *each: Shaped[Array, "sequences width ..."]
+) -> list[Array]:
+    """Move slots that count to the first of their sequence, and drop the others."""
+    slot = jnp.where(counts, jnp.cumsum(counts, axis=1) - 1, counts.shape[1])
+    bag = jnp.arange(len(counts))[:, None]
+    return [jnp.zeros_like(x).at[bag, slot].set(x, mode="drop") for x in each]
 
 
 def sum_blocks(

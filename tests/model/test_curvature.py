@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.corpus import from_sequences
+from jaxselect.data import corpus as corpus_module
+from jaxselect.data.corpus import from_sequences, row_sums
 from jaxselect.model import curvature
 from jaxselect.model.curvature import query_curvature, score_curvature
 from tests.model.bags import CORPUS, VOCABULARY
@@ -18,7 +19,7 @@ SEQUENCES, WIDTH, DIM = 12, 6, 3
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("vocabulary", [90, 400], ids=["laid out", "gathered"])
+@pytest.mark.parametrize("vocabulary", [40, 400], ids=["laid out", "gathered"])
 def test_by_sequence_it_is_that_by_tokens(monkeypatch, vocabulary, classes):
     """With its derivative; of undecided bags, of decided ones, and of several parts."""
     random = np.random.default_rng(vocabulary)
@@ -55,3 +56,31 @@ def test_what_is_no_number_is_not_left_out():
     scores = jnp.arange(float(VOCABULARY)).at[2].set(jnp.nan)
     entries = CORPUS.logits(scores), CORPUS.gather(jnp.arange(5.0))
     assert jnp.isnan(score_curvature(*entries, CORPUS)[1][0, 4])
+
+
+@pytest.mark.parametrize("cached", [1, 2 * 3 * DIM, 2**16])
+def test_sums_of_gathered_rows_are_those_of_all_terms(cached, monkeypatch):
+    """Of sequences with none to all weights below rounding; and their derivatives."""
+    monkeypatch.setattr(corpus_module, "_CACHED", cached)
+    random = np.random.default_rng(3)
+    rows = jnp.asarray(random.normal(size=(100, DIM)))
+    tokens = jnp.asarray(random.integers(0, 100, (SEQUENCES, WIDTH)))
+    steep = np.arange(SEQUENCES)[:, None, None] * random.normal(size=(WIDTH, 2))
+    weights = jnp.asarray(np.exp(10 * steep)).at[0, :3].set(0.0)
+
+    def directly(rows, weights):
+        return jnp.einsum("nwk,nwd->nkd", weights, rows[tokens])
+
+    def ours(rows, weights):
+        return row_sums(rows, tokens, weights)
+
+    size = jnp.abs(directly(jnp.abs(rows), weights)).max(axis=(1, 2), keepdims=True)
+    found, wanted = (form(rows, weights) / size for form in (ours, directly))
+    assert_close(found, wanted)
+    for which in (0, 1):
+        slopes = (
+            jax.grad(lambda *given, form=form: jnp.sum(form(*given) / size), which)
+            for form in (ours, directly)
+        )
+        assert_close(*(slope(rows, weights) for slope in slopes))
+    assert jnp.isnan(ours(rows, weights.at[1, 1].set(jnp.nan))[1]).all()
