@@ -45,6 +45,7 @@ from .margin.derivatives import differentiable
 from .margin.final import direction_is_final
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
+from .margin.pairs import AbstractPairs, pairs_of, without_padding
 from .margin.risk import BestEntries, best_entries
 from .margin.span import span
 from .problem import Problem, check, stratified
@@ -827,7 +828,8 @@ def _to_the_end(
             stage = after if stage is None else _after(stage, after)
             selected = _selected(stage)
             single = bool(selected.sum(axis=1).max() <= 1)
-            found = _judged(problem, stage, selected, single=single)
+            pairs = without_padding(_pairs(stage.problem, selected, single=single))
+            found = _judged(problem, stage, selected, pairs)
             point, first = _onward(found), FURTHER * first
             if norm is not None or point.next == Next.NOTHING:
                 # The last program may be running yet.
@@ -947,19 +949,26 @@ def _selected(stage: Stage) -> Bool[Array, "sequences width"]:
 
 
 @partial(compiled_alone, static=("single",), silent=True)
+def _pairs(
+    problem: Problem, selected: Bool[Array, "sequences width"], *, single: bool
+) -> AbstractPairs:
+    """The pairs of a selection, which may have one entry each."""
+    return pairs_of(selected, problem.corpus, single=single)
+
+
+@partial(compiled_alone, silent=True)
 @full_precision
 def _judged(
     problem: Problem,
     stage: Stage,
     selected: Bool[Array, "sequences width"],
-    *,
-    single: bool = False,
+    pairs: AbstractPairs | None = None,
 ) -> Solved:
-    """Certify the end of a flow, with a selection that may have one entry each."""
+    """Certify the end of a flow, of which a selection is known."""
     here, flow, query = stage.problem, stage.flow, stage.point.query
     best = best_entries(*jax.lax.stop_gradient((problem, query)))
     late = flow.query, flow.log_time, flow.earlier_query
-    end = predict_end(here, *late, selected=selected, single=single)
+    end = predict_end(here, *late, selected=selected, pairs=pairs)
     found = certificate_of(here, flow, end, ties=stage.ties.resting)
     return _proved(problem, stage, found, best)
 

@@ -200,7 +200,7 @@ def predict_end(
     earlier_query: Float[Array, " dim"] | None = None,
     *,
     selected: Bool[Array, "sequences width"] | None = None,
-    single: bool = False,
+    pairs: AbstractPairs | None = None,
 ) -> PredictedEnd:
     """Compute the selection at p, its pairs, max-margin solution and late flow.
 
@@ -213,7 +213,7 @@ def predict_end(
             selected.
         earlier_query: p at an earlier time of the flow, for `Limit.history_change`.
         selected: the selection of another rule, in the place of that one.
-        single: whether no sequence of it selects several entries, see `pairs_of`.
+        pairs: those of this selection, if they are known.
 
     Returns:
         A `PredictedEnd`.
@@ -229,7 +229,7 @@ def predict_end(
             if given.shape != problem.start.shape:
                 wanted = problem.start.shape
                 raise BadInput(f"{name} of shape {given.shape}: wanted {wanted}")
-    return _predict_end(problem, query, log_time, earlier_query, selected, single)
+    return _predict_end(problem, query, log_time, earlier_query, selected, pairs)
 
 
 def _predict_end(
@@ -238,12 +238,13 @@ def _predict_end(
     log_time: Float[Scalar, ""] | float,
     earlier_query: Float[Array, " dim"] | None,
     selected: Bool[Array, "sequences width"] | None = None,
-    single: bool = False,
+    pairs: AbstractPairs | None = None,
 ) -> PredictedEnd:
     """Predict the end of a flow, which may have broken off before an earlier time."""
     if selected is None:
         selected = selection(problem, query, log_time)
-    pairs = pairs_of(selected, problem.corpus, single=single)
+    if pairs is None:
+        pairs = pairs_of(selected, problem.corpus)
     margin = max_margin(problem.rows, pairs)
     late = limit(
         problem,

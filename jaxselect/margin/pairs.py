@@ -321,6 +321,26 @@ def pairs_of(
     return _listed(selected, corpus, max(most, 1), single=single)
 
 
+def without_padding(pairs: AbstractPairs) -> AbstractPairs:
+    """Cut a list to the power of two that holds its pairs, outside of `jit`.
+
+    Example:
+        >>> from jaxselect.data.corpus import from_sequences
+        >>> corpus = from_sequences([[0, 1, 99], [1, 2, 99]], [1, -1], vocabulary=100)
+        >>> pairs = pairs_of(corpus.tokens == 2, corpus)
+        >>> pairs.held.shape, without_padding(pairs).held.shape
+        ((4,), (2,))
+    """
+    if not isinstance(pairs, PairList):
+        return pairs
+    number = int(pairs.held.sum())
+    size = 1 << max(number - 1, 0).bit_length()
+    held, winner, loser = (
+        each[:size] for each in (pairs.held, pairs.winner, pairs.loser)
+    )
+    return PairList(held, winner, loser, pairs.edge, pairs.vocabulary)
+
+
 # A mask is preferred up to this many places for one of a list, which is slower by about
 # as much on CPU.
 LARGER = 4
