@@ -61,7 +61,7 @@ from .report import (
     table,
 )
 from .status import Status
-from .ties import Contracted, Ties, contract, find_ties, left_out, no_ties
+from .ties import Ties, contract, find_ties, left_out, no_ties
 
 if TYPE_CHECKING:
     import xarray
@@ -308,23 +308,25 @@ class _Outset(NamedTuple):
     """What a stage integrates, and when on its clock.
 
     Attributes:
-        few: the problem, contracted where ties rest.
+        problem: with ties contracted where they rest.
+        held: what ends it as these would no longer rest; None where nothing is tied.
         ties: the contracted ones.
         begin: log(1+t′) at the start; if the point has another one, a new clock starts.
         until: the last log(1+t′): `LATEST` for no bound, and `begin` where forces
             cancel and more time is of no use.
     """
 
-    few: Contracted
+    problem: Problem
+    held: Held | None
     ties: Ties
     begin: Float[Scalar, ""]
     until: Float[Scalar, ""]
 
 
-def _from(point: Point, few: Contracted, ties: Ties) -> _Outset:
+def _from(point: Point, problem: Problem, held: Held | None, ties: Ties) -> _Outset:
     """Go on from a point on its clock, without a bound."""
     now = point.clock_log_time
-    return _Outset(few, ties, now, jnp.full_like(now, LATEST))
+    return _Outset(problem, held, ties, now, jnp.full_like(now, LATEST))
 
 
 @partial(compiled_alone, static=("settings",), silent=True, long=_runs_long)
@@ -342,7 +344,7 @@ def _stage(
 
     One that breaks what every gradient flow obeys has FAILED, and ends where it began.
     """
-    few, ties, begin, until = outset
+    few, held, ties, begin, until = outset
     contracted, stuck = ties.tied.any(), begin == until
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     anew, now = begin != point.clock_log_time, point.clock_log_time
@@ -350,19 +352,17 @@ def _stage(
     origin = jnp.where(anew, before, point.clock_start)
     begun, times = jnp.where(anew, begin, 0.0), path_log_times
     flow = cls_flow(
-        few.problem,
+        few,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=until,
         from_log_time=begin,
         path_log_times=None if times is None else own_time_of(origin, times, begun),
-        held=few.held,
+        held=held,
         settings=settings,
     )
-    start, query = (ties.point + x for x in (few.problem.start, flow.query))
+    start, query = (ties.point + x for x in (few.start, flow.query))
     # With its ties at rest the contracted risk is that of the problem.
-    whole = dataclasses.replace(
-        problem, start=start, offset_errors=few.problem.offset_errors
-    )
+    whole = dataclasses.replace(problem, start=start, offset_errors=few.offset_errors)
     spent = begin, flow.log_time
     lawful = dissipates(whole, query, spent, flow.num_steps, settings.atol)
     longest = jnp.maximum(until_norm, jnp.linalg.norm(start))
@@ -388,14 +388,14 @@ def _stage(
     path = jnp.where(passed[:, None], ties.point[None] + flow.path_query, jnp.inf)
     flow = dataclasses.replace(
         flow,
-        query=jnp.where(lawful, flow.query, few.problem.start),
+        query=jnp.where(lawful, flow.query, few.start),
         log_time=log_time,
         status=status,
         path_log_times=jnp.where(passed, times, jnp.inf),
         path_query=path,
     )
     return Stage(
-        problem=few.problem,
+        problem=few,
         ties=ties,
         flow=flow,
         point=Point(
@@ -442,33 +442,18 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     problem = problem.starting_at(point.query)
     corpus, none = problem.corpus, no_ties(problem)
     if known is None:
-        return _from(point, Contracted(problem, None), none)
-    inside = problem.rows @ none.axes.T
-    nothing = none.widths
-    heads = problem.values.shape[2:]
-    flat = jnp.zeros((len(nothing), inside.shape[1]), inside.dtype)
-    free = Held(
-        tied=none.tied,
-        tokens=corpus.tokens,
-        rows=inside,
-        means=flat,
-        bends=jnp.zeros((len(nothing), *heads, inside.shape[1]), inside.dtype),
-        slopes=jnp.zeros((len(nothing), *heads), inside.dtype),
-        reach=nothing,
-        allowed=jnp.full_like(none.moved, jnp.inf),
-    )
-    whole, now = _from(point, Contracted(problem, free), none), point.clock_log_time
+        return _from(point, problem, None, none)
+    nothing = _zeros_of(lambda: contract(problem, none)[1])
+    free = nothing._replace(allowed=jnp.full_like(nothing.allowed, jnp.inf))
+    whole, now = _from(point, problem, free, none), point.clock_log_time
     if problem.start.dtype != jnp.float64:
         return whole
 
     def without() -> _Outset:
         continued = point.next == Next.CONTINUED
         ties = jax.lax.cond(continued, lambda: known, lambda: find_ties(problem, now))
-        few = contract(problem, ties)
-        assert few.held is not None
-        after = few.problem
-        parts = after.parts(after.scores(after.start))
-        _, push = few.held.excess(parts, after.groups)
+        few, held = contract(problem, ties)
+        _, push = held.excess(few.parts(few.scores(few.start)), few.groups)
         exact = continued | (left_out(problem, ties, now) <= TOLERANCE)
         rests = ties.proved & exact & (push <= 0)
         time = jnp.log(_SETTLING / ties.rest.stiffness)
@@ -480,7 +465,7 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
         until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
         until = jnp.where(continued, LATEST, until)
         moving = whole._replace(begin=begin, until=until)
-        resting = _from(point, few, ties)
+        resting = _from(point, few, held, ties)
         return jax.tree.map(partial(jnp.where, rests), resting, moving)
 
     return jax.lax.cond(point.next >= Next.CONTRACTED, without, lambda: whole)

@@ -8,7 +8,7 @@ section 3g).
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -91,20 +91,6 @@ class Ties(eqx.Module):
     def proved(self) -> Bool[Scalar, ""]:
         """Whether p, too, is proved to come to rest there."""
         return self.minimal & (self.moved <= self.rest.basin)
-
-
-class Contracted(NamedTuple):
-    """The contracted problem, with p = z* + p′.
-
-    Attributes:
-        problem: with rows orthogonal to the ties, and one entry for the tied tokens of
-            each bag.
-        held: what ends the flow of p′, as the ties would no longer rest; None where
-            nothing can be tied.
-    """
-
-    problem: Problem
-    held: Held | None
 
 
 def find_ties(problem: Problem, log_time: Float[Scalar, ""] | float) -> Ties:
@@ -334,13 +320,14 @@ def no_ties(problem: Problem) -> Ties:
     )
 
 
-def contract(problem: Problem, ties: Ties) -> Contracted:
-    """Contract ties at rest; the contracted problem has arrays of the same shapes.
+def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
+    """Contract ties at rest: the problem of p′ = p − z*, in arrays of the same shapes.
 
     A′ = (1 − Π) A and p′ = (1 − Π) p, with the first token of a class in the place of
     all its tokens. An entry's offset is α + A_r·z*. In a tied sequence one entry stands
     for S_X: its offset is log Σ_{s∈S_X} e^{α + A_s·z*}, its value f_X(z*). The flow of
-    p and that of the contracted problem differ by terms that vanish like e^{−τ}.
+    p and that of the contracted problem differ by terms that vanish like e^{−τ}, until
+    what is held, the second result, shows that the ties no longer rest.
 
     Source: mathematics, section 3g.
 
@@ -352,7 +339,7 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
         ... )
         >>> problem = attention(start, bags)
         >>> chosen = selection(problem, start.query, 9.0)
-        >>> left = contract(problem, jax.jit(ties_of)(problem, chosen)).problem
+        >>> left, _ = contract(problem, jax.jit(ties_of)(problem, chosen))
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
@@ -390,7 +377,7 @@ def contract(problem: Problem, ties: Ties) -> Contracted:
             corpus, tokens=ties.classes[corpus.tokens], counts=counts
         ),
     )
-    return Contracted(few, _held(ties, problem, inside, alone, few))
+    return few, _held(ties, problem, inside, alone, few)
 
 
 def _held(

@@ -210,7 +210,7 @@ def test_the_blur_bounds_what_offsets_err_by_where_the_rest_is_off(seed):
         decrement = jnp.asarray(np.linalg.norm(np.linalg.solve(root, off)) / 2)
         rest = ties.rest._replace(point=place, decrement=decrement)
         moved = eqx.tree_at(lambda ties: ties.rest, ties, rest)
-        at, beside = (contracted(model, bags, here).problem for here in (ties, moved))
+        at, beside = (contracted(model, bags, here)[0] for here in (ties, moved))
         seen, slot = np.asarray(at.present), np.asarray(ties.slot)[:, None]
         apart = np.where(seen, beside.offsets, 0.0) - np.where(seen, at.offsets, 0.0)
         apart = np.abs(apart - np.take_along_axis(apart, slot, 1))
@@ -554,7 +554,7 @@ def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wa
     given, _ = off_rest(off)
     point = late(given, log_time, following)
     known = jax.jit(find_ties)(given, 2 * WIDE)
-    _, found, begin, until = jax.jit(_outset)(given, point, known)
+    _, _, found, begin, until = jax.jit(_outset)(given, point, known)
     assert bool(found.tied.any()) == (wanted == "contracted")
     first, last = {
         "contracted": (log_time, LATEST),
