@@ -64,7 +64,7 @@ TWO_WORDS = [
     for value in (1.5, -0.4, -9.0, 20.0)
     for place in (-3.0, -1.0, 0.0, 0.4, 2.0)
 ]
-TWO_WORDS += [(scale, -9.0, 1.0, False, 3.3) for scale in (0.1, 1.0, 7.0)]
+TWO_WORDS += [(scale, -9.0, -3.0, False, 3.3) for scale in (0.1, 1.0, 7.0)]
 TWO_WORDS += [(1.0, value, 2.5, True, 100.0) for value in (10.0, 30.0, 100.0)]
 
 

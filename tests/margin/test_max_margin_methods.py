@@ -57,9 +57,6 @@ METHODS = {
         duals=jnp.where(pairs.held, found.duals - 0.01, 0.0),
         vanishing=jnp.asarray(True),
     ),
-    "with duals off the pairs": lambda axes, pairs, found: found._replace(
-        duals=jnp.where(pairs.held, found.duals, 0.01), vanishing=jnp.asarray(True)
-    ),
     "that found no number": lambda axes, pairs, found: found._replace(
         nearest=found.nearest * jnp.nan
     ),

@@ -66,5 +66,3 @@ def test_the_domain_ends_where_a_number_is_no_longer_small():
         *((BASE, 1e9, step, False) for step in (0.0, np.inf, np.nan)),
     ):
         assert in_domain(shape, dim, step) == within
-
-

@@ -162,8 +162,6 @@ def test_the_table_of_the_theorem():
     np.testing.assert_allclose(flow.log_weight, wanted, atol=1e-6)
 
 
-
-
 def late(relevant, irrelevant, length, *rates):
     """The log(1 − q), β, |p|² and |v|² late: of the two variables, and of the law."""
     problem = exact_family(
