@@ -50,7 +50,7 @@ test: $(TEST) ## the test-suite
 
 # Compiled as a user's programs are, where the suite else optimises nothing.
 MACHINES := tests/trial tests/ties tests/flow/test_cls_flow.py tests/margin/test_limit.py \
-	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/trial/test_independent_ends.py \
+	tests/margin/test_certificate.py tests/sweep/test_chunks.py tests/problem/test_constructors.py \
 	tests/falsify
 test-machines: $(TEST) ## what integrates or certifies, for three sets of vector instructions
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(PYTEST) $(MACHINES)

@@ -24,6 +24,7 @@ from experiments.theory.lists import decision_list, negation, whole_decision_lis
 from jaxselect import BadInput, attention
 from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
+from jaxselect.model.selection import class_importance
 from jaxselect.sweep import run as chunks
 from jaxselect.sweep.grid import Grid, located
 from tests.processes import printed
@@ -39,6 +40,7 @@ STRATA = stratify(COUNTS, [1, -1])
 CLASSES = jaxselect.from_sequences([[0], [1], [2]], [0, 1, 2], vocabulary=3, classes=3)
 OTHER = jaxselect.from_sequences([[0, 6], [1, 6]], [1, -1], vocabulary=7)
 HEADS = jaxselect.gaussian(KEY, vocabulary=3, dim=9, heads=3)
+WEIGHTED = jaxselect.from_sequences([[0], [2]], [1, -1], vocabulary=3, weights=[1, 2])
 NETWORK = Network(3, 5)
 VARIABLES = start(NETWORK, KEY)
 NAN = float("nan")
@@ -86,7 +88,19 @@ WRONG = {
     ),
     "a record of two lengths": lambda: flow(altered(START, "query", jnp.zeros(2))),
     "a path of no point": lambda: search_path(PROBLEM, points=0),
+    "a path of other rows": lambda: search_path(
+        replace(PROBLEM, rows=PROBLEM.rows[:2])
+    ),
     "steps that overflow": lambda: jaxselect.embedding_steps(2)(START, BAGS, 1e300),
+    "steps of another vocabulary": lambda: jaxselect.embedding_steps(2)(
+        START, OTHER, 1.0
+    ),
+    "joint flows of another vocabulary": lambda: joint_flow(
+        START, OTHER, until_log_time=1.0
+    ),
+    # JAX would read past the end of E, and say nothing.
+    "another vocabulary while tracing": lambda: jax.jit(step)(START, OTHER),
+    "classes for one head while tracing": lambda: jax.jit(step)(START, CLASSES),
     "signs for heads": lambda: step(HEADS),
     "classes on joint flows": lambda: joint_flow(HEADS, CLASSES, until_log_time=1.0),
     "rates that train nothing": lambda: joint_flow(
@@ -137,11 +151,16 @@ WRONG = {
         NETWORK, VARIABLES, BAGS, NAN
     ),
     "labels for fewer bags": lambda: stratify(COUNTS, [1]),
+    "classes for strata of signs": lambda: stratify(COUNTS, [0, 1]),
+    "signs for strata of classes": lambda: stratify(COUNTS, [1, -1], classes=3),
+    "importance of classes": lambda: jaxselect.importance(CLASSES),
+    "importance of signs for classes": lambda: class_importance(BAGS, classes=3),
+    "weights in a corpus of text": lambda: from_corpus(WEIGHTED),
     "a minibatch of none": lambda: minibatch(KEY, STRATA, batch=0),
     "strata of weighted bags": lambda: training.evaluate(
         NETWORK,
         VARIABLES,
-        (jaxselect.from_sequences([[0], [2]], [1, -1], vocabulary=3, weights=[1, 2]),),
+        (WEIGHTED,),
     ),
     "no strata": lambda: training.risk_and_gradient(NETWORK, VARIABLES, ()),
     "fewer steps than none": lambda: train(steps=-1),

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 
 from jaxselect import compilation
-from jaxselect.checks import BadInput
 from jaxselect.compilation import compiled_alone, keep_compiled_programs
 from jaxselect.flow.control import FlowSettings
 from tests.processes import printed
@@ -123,8 +122,3 @@ jax.jit(jnp.sin)(1.0)
     printed(keep, env=bare)
     kept = [path.name for path in tmp_path.glob("*-cache")]
     assert kept and all(map(compilation.ENTRY.fullmatch, kept))
-
-
-def test_a_cache_without_a_name_is_not_the_working_folder():
-    with pytest.raises(BadInput, match="folder ''"):
-        keep_compiled_programs("")

@@ -5,6 +5,7 @@ line.
 """
 
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -20,6 +21,13 @@ NUMBER = ["3", [1.0], 1j, True, NAN, -1.0, OBJECT, ONES(2), np.array("a"), {}, K
 WHOLE = [None, "3", 2.5, True, -1, NAN, [1], OBJECT, ONES(2), 1j]
 KEYS = [None, 0, "0", OBJECT, 1.5, jax.random.PRNGKey(0), [0], jax.random.split(KEY)]
 RECORD = [None, 3, "x", [], {}, OBJECT, ONES(2), KEY, int]
+# Of other tokens and of other bags; of another vocabulary; labels that suit no head.
+ENTRIES = {"offsets", "values", "offset_errors", "ids"}
+OTHER = {name: getattr(PROBLEM, name)[:1] for name in ENTRIES}
+PROBLEMS = [*RECORD, replace(PROBLEM, rows=PROBLEM.rows[:2]), replace(PROBLEM, **OTHER)]
+STARTS = [*RECORD, jaxselect.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))]
+UNSIGNED = replace(BAGS, labels=jnp.array([0, 1], jnp.int32))
+CORPORA = [*RECORD, UNSIGNED, replace(UNSIGNED, classes=2)]
 KINDS = ["abc", ["a"], 3, {}, OBJECT, KEY, [[1.0], [1.0, 2.0]], b"a", [None], {1.0}]
 KINDS += [np.array("2020", "datetime64"), np.array([OBJECT]), iter([1.0])]
 
@@ -106,13 +114,14 @@ CALLS = {
     ),
     jaxselect.attention: (
         {"parameters": START, "corpus": BAGS},
-        {"parameters": [*RECORD, BAGS], "corpus": [*RECORD, START]},
+        {"parameters": [*STARTS, BAGS], "corpus": [*CORPORA, START]},
     ),
     jaxselect.solve: (
         {"problem": PROBLEM},
         {
-            "problem": RECORD,
+            "problem": PROBLEMS,
             "start": POINT,
+            "at": PATH,
             "until_norm": [*NUMBER, 0.0],
             "settings": SETTINGS,
         },
@@ -120,7 +129,7 @@ CALLS = {
     jaxselect.certify_at: (
         {"problem": PROBLEM, "trained": ONES(3), "log_time": 3.0},
         {
-            "problem": RECORD,
+            "problem": PROBLEMS,
             "trained": [None, *POINT],
             "log_time": [*NUMBER, float("inf")],
             "earlier": POINT,
@@ -129,7 +138,7 @@ CALLS = {
     jaxselect.flow_to_end: (
         {"problem": PROBLEM, "until_norm": 10.0},
         {
-            "problem": RECORD,
+            "problem": PROBLEMS,
             "until_norm": [*NUMBER, None, 0.0],
             "stages": [*WHOLE, 0],
             "settings": SETTINGS,
@@ -140,7 +149,7 @@ CALLS = {
     jaxselect.cls_flow: (
         {"problem": PROBLEM},
         {
-            "problem": [*RECORD, START],
+            "problem": [*PROBLEMS, START],
             "until_norm": [*NUMBER, None],
             "until_log_time": [*NUMBER, None],
             "from_log_time": [*NUMBER, None],
@@ -150,12 +159,12 @@ CALLS = {
     ),
     jaxselect.certify: (
         {"problem": PROBLEM, "flow": FLOW},
-        {"problem": RECORD, "flow": RECORD, "tolerance": [*NUMBER, None, 0.0, 1.0]},
+        {"problem": PROBLEMS, "flow": RECORD, "tolerance": [*NUMBER, None, 0.0, 1.0]},
     ),
     jaxselect.predict_end: (
         {"problem": PROBLEM, "query": jnp.ones(3), "log_time": 3.0},
         {
-            "problem": RECORD,
+            "problem": PROBLEMS,
             "query": [None, *POINT],
             "log_time": [*NUMBER, None],
             "earlier_query": POINT,
@@ -167,7 +176,7 @@ CALLS = {
             "selected": FOUND.ending.selected,
             "margin": FOUND.ending.margin,
         },
-        {"problem": RECORD, "selected": [*RECORD, B > 0], "margin": RECORD},
+        {"problem": PROBLEMS, "selected": [*RECORD, B > 0], "margin": RECORD},
     ),
     jaxselect.max_margin: (
         {"embeddings": jnp.eye(3), "pairs": PAIRS},
@@ -182,14 +191,14 @@ CALLS = {
     ),
     jaxselect.embedding_step: (
         {"parameters": START, "corpus": BAGS, "step_size": 1.0},
-        {"parameters": RECORD, "corpus": RECORD, "step_size": [*NUMBER, None]},
+        {"parameters": STARTS, "corpus": CORPORA, "step_size": [*NUMBER, None]},
     ),
     jaxselect.embedding_steps: ({"number": 1}, {"number": [*WHOLE]}),
     jaxselect.rates: (
         {"before": START, "corpus": BAGS, "step_size": 1.0},
         {
-            "before": RECORD,
-            "corpus": RECORD,
+            "before": STARTS,
+            "corpus": CORPORA,
             "step_size": [*NUMBER, None],
             "error": [*NUMBER, None, 0.0],
             "embed": [None, 3, "x"],
@@ -198,7 +207,7 @@ CALLS = {
     ),
     jaxselect.resolve_limit: (
         {"problem": PROBLEM},
-        {"problem": RECORD, "settings": SETTINGS},
+        {"problem": PROBLEMS, "settings": SETTINGS},
     ),
     jaxselect.run_trial: (
         {
@@ -290,7 +299,7 @@ CALLS = {
         {"grid": jaxselect.Grid(), "folder": "nowhere"},
         {"grid": RECORD, "folder": [None, 3, OBJECT, []], "workers": WHOLE[1:]},
     ),
-    jaxselect.keep_compiled_programs: ({}, {"folder": [None, 3, OBJECT, [], 1.5]}),
+    jaxselect.keep_compiled_programs: ({}, {"folder": [None, "", 3, OBJECT, [], 1.5]}),
 }
 
 

@@ -121,20 +121,15 @@ def test_independent_tokens_have_the_stated_frequencies(share):
 MANY = {"length": 6, "relevant": 4, "irrelevant": 12, "per_sequence": 3}
 
 
-@pytest.mark.parametrize("purity", [0.2, 0.9])
+@pytest.mark.parametrize("purity", [0.2, 0.9, 1.0])
 def test_several_relevant_tokens_are_as_pure_as_asked(purity):
     corpus = several(jax.random.key(0), sequences=20_000, **MANY, purity=purity)
     number, found = (numbers[:8] for numbers in occurrences(corpus))
     wanted = purity * np.array([1, 1, 1, 1, -1, -1, -1, -1])
-    assert (np.abs(found - wanted) < 5 / np.sqrt(number)).all()
+    off = np.abs(found - wanted)
+    assert (off < 5 / np.sqrt(number)).all() and (off.any() or purity == 1)
     assert number.sum() == 3 * 20_000
     assert (importance_of(corpus)[0][8:] == 0).all()
-
-
-def test_pure_tokens_are_important():
-    alpha, important = importance_of(several(jax.random.key(0), sequences=40, **MANY))
-    assert important[:8].all()
-    assert (alpha[:4] > 0).all() and (alpha[4:8] < 0).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])

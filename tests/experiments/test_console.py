@@ -86,19 +86,28 @@ def test_a_preset_decides_what_no_flag_does():
             parse(study, PRESETS, flags)
 
 
+NOTHING, REVIEWS = (study_that({}), PRESETS), (reviews.main, reviews.PRESETS)
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("program", "words", "message"),
     [
-        (["--seed=-1"], "--seed -1: wanted 0 … 2³¹ − 1"),
-        (["--seed", "1e3"], "1e3"),
-        (["--drop", "None"], "Unrecognized options: --drop, None; --help"),
-        (["--out="], "argument 1 '--out=' is empty"),
+        (NOTHING, "--seed=-1", "--seed -1: wanted 0 … 2³¹ − 1"),
+        (NOTHING, "--seed 1e3", "1e3"),
+        (NOTHING, "--drop None", "Unrecognized options: --drop, None; --help"),
+        (NOTHING, "--out=", "argument 1 '--out=' is empty"),
+        (REVIEWS, "--train no.parquet --test no.parquet", "no.parquet does not exist"),
+        (REVIEWS, "", "no reviews: give --train FILE"),
+        (REVIEWS, "--preset smoke --step-size 0", "--step-size 0.0: wanted"),
+        (REVIEWS, "--preset smoke --min-count 1000000", "no word occurs 1000000"),
     ],
 )
-def test_a_refusal_says_what_arrived_in_one_line(words, message, capsys):
-    assert ended(study_that({}), words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+def test_a_refusal_says_what_arrived_in_one_line(program, words, message, capsys):
+    study, presets = program
+    assert ended(study, words.split(), presets) == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert message in line and line.startswith("error: ") and out == ""
 
 
 def test_a_place_for_results_that_is_a_file_or_cannot_be_written(

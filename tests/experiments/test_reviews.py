@@ -18,7 +18,6 @@ from experiments.text import data as review_data
 from experiments.text.invented import invent_reviews
 from experiments.text.source import Source
 from jaxselect.checks import BadInput
-from tests.experiments.test_console import ended
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,26 +61,6 @@ def test_whole_program_on_files(files):
     assert columns["words"].shape == columns["importance"].shape
     files = {"results.json", "arrays.npz", "reviews.png"}
     assert {path.name for path in out.iterdir()} == files
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--train", "no.parquet", "--test", "no.parquet"),
-            "no.parquet does not exist",
-        ),
-        ((), "no reviews: give --train FILE"),
-        (("--preset", "smoke", "--step-size", "0"), "--step-size 0.0: wanted"),
-        (("--preset", "smoke", "--min-count", "1000000"), "no word occurs 1000000"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_two(capsys, arguments, message):
-    assert ended(reviews.main, arguments, reviews.PRESETS) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert message in line and line.startswith("error: ")
 
 
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):

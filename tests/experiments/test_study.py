@@ -75,7 +75,14 @@ def test_numbers_that_do_not_go_together_are_refused():
     phases, best = PROGRAMS["beyond.phases"], PROGRAMS["beyond.step_size"]
     odd = dataclasses.replace(best.problem, sequences=3)
     small = dataclasses.replace(phases, until_norm=10.0)
-    for wrong in (small, dataclasses.replace(best, problem=odd)):
+    joint = PRESETS["beyond.joint"]["smoke"]
+    # A bag would hold a token twice.
+    few = dataclasses.replace(joint.problem, length=6, irrelevant=4)
+    for wrong in (
+        small,
+        dataclasses.replace(best, problem=odd),
+        dataclasses.replace(joint, problem=few),
+    ):
         with pytest.raises(BadInput):
             check(wrong)
 

@@ -1,14 +1,12 @@
 """A selection that depends on the tolerance is refused, and no other is."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.common.tolerances import ToleranceCheck, tolerance_check
+from experiments.common.tolerances import tolerance_check
 from jaxselect import Parameters, TrialStatus, attention, from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
 from tests.tolerances import assert_close
@@ -75,19 +73,3 @@ def test_the_statuses_are_those_of_either_integration(checks):
     wanted = np.where(BROKEN, TrialStatus.FAILED, TrialStatus.UNRESOLVED)
     np.testing.assert_array_equal(check.status, wanted)
     np.testing.assert_array_equal(check.closer_status, TrialStatus.UNRESOLVED)
-
-
-def test_both_the_selection_and_the_status_must_be_the_same():
-    zero = jnp.zeros(())
-    check = ToleranceCheck(
-        same_selection=jnp.array(True),
-        status=jnp.asarray(TrialStatus.PARTIAL, jnp.int32),
-        closer_status=jnp.asarray(TrialStatus.PARTIAL, jnp.int32),
-        norm_change=zero,
-        constant_change=zero,
-        history_dim=jnp.asarray(0, jnp.int32),
-    )
-    failed = jnp.asarray(TrialStatus.FAILED, jnp.int32)
-    assert check.same
-    assert not dataclasses.replace(check, closer_status=failed).same
-    assert not dataclasses.replace(check, same_selection=jnp.array(False)).same

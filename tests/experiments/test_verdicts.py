@@ -151,12 +151,6 @@ def test_few_runs_and_smoke_runs_decide_nothing(tmp_path, monkeypatch):
     assert verdict(study({}, settings={"preset": "smoke"})) is NOT_RUN
 
 
-def test_there_are_five_verdicts_and_certified_is_beside_one():
-    words = {one.words for one in Verdict if one is not Verdict.DAMAGED}
-    assert words == {"reproduced", "in part", "not reproduced", "refuted", "not run"}
-    assert {one for one in Verdict if one.beside} == {CERTIFIED}
-
-
 def optima(ratio, number=1):
     """One dimension as good as the grid, and some by a ratio of log-times."""
     cells = [{"log_time_descent": 1.0, "log_time_grid": 1.0}]

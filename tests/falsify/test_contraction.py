@@ -57,16 +57,12 @@ def test_ties_that_another_token_breaks_are_refuted():
     assert said.startswith("refuted: ties are left")
 
 
-def test_an_overtaking_that_curvature_opposes_is_no_tie():
-    """A fifth of the strongest pull is left of all where its first clock ends."""
-    status, claim = claim_of(draw("return", 184))
-    assert status == "TIED"
-    assert verdict(claim) == "confirmed"
-
-
-def test_no_step_leads_over_a_rest_where_tokens_change_places():
-    """Two scores wide at log t = 43.2; a step of seventeen saw forces agree."""
-    status, claim = claim_of(draw("return", 5069))
+# A fifth of the strongest pull is left of all where its first clock ends: an overtaking
+# that curvature opposes. Two scores wide at log t = 43.2, where a step of seventeen saw
+# forces agree: tokens change places.
+@pytest.mark.parametrize("seed", [184, 5069])
+def test_ties_beside_tokens_that_return_are_confirmed(seed):
+    status, claim = claim_of(draw("return", seed))
     assert status == "TIED"
     assert verdict(claim) == "confirmed"
 

@@ -27,15 +27,24 @@ LONG = np.hypot(2.0, 0.5)
 
 
 def problem(second, labels):
-    """Token 0 at the origin over −(1, 0) and −`second`, values −1 and −second_1."""
-    tokens = -np.array([[0.0, 0.0], [1.0, 0.0], second])
+    """Token 0 at the origin over −(1, 0) and −`second`, values −1 and −second_1.
+
+    For each label after the first one there is a token in the second place.
+    """
+    tokens = -np.array([[0.0, 0.0], [1.0, 0.0], *[second] * (len(labels) - 1)])
     start = Parameters(*map(jnp.asarray, (tokens, [0.3, 0.2], [1.0, 0.0])))
-    return start, from_sequences([[0, 1], [0, 2]], labels, vocabulary=3)
+    bags = [[0, token] for token in range(1, len(tokens))]
+    return start, from_sequences(bags, labels, vocabulary=len(tokens))
+
+
+def first_of(bags):
+    """The selection of token 0 in every bag."""
+    return jnp.zeros(bags.tokens.shape, bool).at[:, 0].set(True)
 
 
 @jax.jit
 def bound_of(start, bags, margin, late, query, log_time):
-    end = PredictedEnd(jnp.asarray(CHOSEN), margin, late)
+    end = PredictedEnd(first_of(bags), margin, late)
     come = perturbations(attention(start, bags), end, (query, log_time), TOLERANCE)
     return come.bound(end.late.basin)
 
@@ -49,25 +58,29 @@ def late_flow(start, bags, late_query, moved=(0.0, 0.0)):
 
 @jax.jit
 def _late_flow(start, bags, late_query, earlier_query):
-    pairs = competing_pairs(jnp.asarray(CHOSEN), bags)
+    pairs = competing_pairs(first_of(bags), bags)
     margin = max_margin(start.embeddings, pairs)
-    given = attention(start, bags), jnp.asarray(CHOSEN), margin
+    given = attention(start, bags), first_of(bags), margin
     known, read = limit(*given), limit(*given, late_query=late_query)
     seen = limit(*given, late_query=late_query, earlier_query=earlier_query)
     return margin, known, read, seen
 
 
-def by_hand(s, offset_error):
-    """p = (s + log ¼, 0): leads s + log ¼ and twice that; σ = ½, spreads 1 and 2."""
-    weights = np.exp(-np.array([1.0, 2.0]) * (s + np.log(0.25)))
+def by_hand(s, offset_error, inactive):
+    """p = (s + log c, 0): leads s + log c and twice that; σ = ½, spreads 1 and 2.
+
+    The strengths are c = ½/n, and −2c of each inactive pair.
+    """
+    unit, margins = 0.5 / (1 + inactive), np.array([1.0, *[2.0] * inactive])
+    weights = np.exp(-margins * (s + np.log(unit)))
     weights = weights / (1 + weights)
     growth = 2 * offset_error * LONG
-    pull = 0.5 * np.exp(s - 2 * (s + np.log(0.25)))
+    pull = inactive * 2 * unit * np.exp(s - 2 * (s + np.log(unit)))
     spent = pull * LONG * np.exp(growth + TOLERANCE) / (2 - 1)
     # The residual is σ(−y f) at f = q b, not its limit ½.
-    values, labels = np.array([-1.0, -2.0]), np.array([1, -1])
+    values, labels = -margins, np.array([1, *[-1] * inactive])
     residual = 1 / (1 + np.exp(labels * weights * values))
-    force = np.exp(s) / 2 * residual * weights * -values
+    force = 2 * unit * np.exp(s) * residual * weights * -values
     unselected = weights * (1 - values)
     left_out = 4 * unselected @ force * np.exp(2 * (growth + TOLERANCE))
     return LONG * (spent + left_out * LONG)
@@ -75,15 +88,16 @@ def by_hand(s, offset_error):
 
 @pytest.mark.parametrize("s", [8.0, 12.0])
 @pytest.mark.parametrize("offset_error", [0.0, 0.2])
-def test_every_term_of_the_bound_counts(s, offset_error):
-    """A pair of the wrong sign, the terms off the pair sum, and the error of ρ."""
-    start, bags = problem([2.0, 0.5], [1, -1])
-    query = np.array([s + np.log(0.25), 0.0])
+@pytest.mark.parametrize("inactive", [1, 2])
+def test_every_term_of_the_bound_counts(s, offset_error, inactive):
+    """Pairs of the wrong sign, the terms off the pair sum, and the error of ρ."""
+    start, bags = problem([2.0, 0.5], [1, *[-1] * inactive])
+    query = np.array([s + np.log(0.5 / (1 + inactive)), 0.0])
     margin, _, late, _ = late_flow(start, bags, query)
     assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
     bound = bound_of(start, bags, margin, late, query, np.array(s))
-    np.testing.assert_allclose(bound, by_hand(s, offset_error), rtol=1e-6)
+    np.testing.assert_allclose(bound, by_hand(s, offset_error, inactive), rtol=1e-6)
 
 
 def test_a_pair_counts_by_what_its_strength_may_err():

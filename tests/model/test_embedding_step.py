@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from jaxselect import assumption_one, importance, independent_tokens, several_relevant
 from jaxselect.data.corpus import from_sequences
+from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import gaussian, gaussian_reduced
+from jaxselect.model.selection import class_importance
 from jaxselect.model.step import (
     alignment_error,
     embedding_step,
@@ -97,40 +99,60 @@ def test_the_relative_error_does_not_depend_on_the_step_size():
     assert_close(errors, np.full(3, errors[-1]), worse=100)
 
 
-@jax.jit
-def values_and_predictions(corpus):
-    before = gaussian_reduced(KEY(), vocabulary=corpus.vocabulary, dim=1e16)
-    values = embedding_step(before, corpus, 40.0).embeddings @ before.head
-    return values, predicted_alignment(corpus, 40.0), 20 * importance(corpus)
+# −ℓ′(0), and of three classes −ℓ′(−log 2) · 3/2.
+SLOPES = {
+    LOGISTIC: (0.5, 1.0),
+    EXPONENTIAL: (1.0, 3.0),
+    POLYNOMIAL: (0.5, 0.75 * (1 + np.log(2) / np.hypot(1, np.log(2)))),
+}
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_values_follow_the_prediction_at_large_dimension(name):
+def weighted(loss, labels, classes=2):
+    """Bags of weights that differ, under a loss."""
+    bags = [[0, 2, 2, 4], [0, 3, 3], [1, 2], [1, 3, 4, 4]]
+    given = {"weights": [1, 2, 3, 4], "loss": loss, "classes": classes}
+    return from_sequences(bags, labels, vocabulary=5, **given)
+
+
+STEPPED = {name: (partial(corpus_of, name), 0.5) for name in CORPORA}
+for loss, (slope, of_classes) in SLOPES.items():
+    STEPPED[loss.name] = partial(weighted, loss, [1, 1, -1, -1]), slope
+    STEPPED[f"{loss.name}, classes"] = (
+        partial(weighted, loss, [0, 1, 2, 0], 3),
+        of_classes,
+    )
+
+
+@pytest.mark.parametrize(("draw", "slope"), STEPPED.values(), ids=STEPPED)
+def test_values_follow_the_prediction_at_large_dimension(draw, slope):
     """At d = 10¹⁶ the error is 10⁻⁸, below what can be seen in E_sᵀv / η₀."""
-    values, predicted, wanted = values_and_predictions(corpus_of(name))
+    corpus = draw()
+    heads = corpus.classes or 1
+
+    @jax.jit
+    def stepped():
+        given = {"vocabulary": corpus.vocabulary, "heads": heads}
+        before = gaussian_reduced(KEY(), **given, dim=1e16)
+        after = embedding_step(before, corpus, 40.0)
+        error = alignment_error(before, after, corpus, 40.0)
+        return after.embeddings @ after.head, predicted_alignment(corpus, 40.0), error
+
+    values, predicted, error = stepped()
+    alpha = importance(corpus) if heads == 1 else class_importance(corpus, classes=3)
+    wanted = 40 * slope * np.asarray(alpha)
     np.testing.assert_allclose(values, wanted, atol=1e-5)
     assert_close(predicted, wanted)
+    assert error < 1e-6
 
 
 def test_the_error_is_its_formula_at_a_small_dimension():
     """‖E¹ − E⁰ − (η₀/2) α vᵀ‖ / ‖(η₀/2) α‖ in plain NumPy, at d = 8."""
-    sequences, labels, eta = [[0, 0, 1], [1, 2]], [1, -1], 6.0
-    corpus = from_sequences(sequences, labels, vocabulary=3)
+    corpus, eta = from_sequences([[0, 0, 1], [1, 2]], [1, -1], vocabulary=3), 6.0
     before = gaussian(jax.random.key(3), vocabulary=3, dim=8)
     after = compiled_step(before, corpus, eta)
     alpha = np.array([2 / 3, 1 / 3 - 1 / 2, -1 / 2]) / 2
-    step, wanted = np.zeros((3, 8)), eta / 2 * np.outer(alpha, before.head)
-    table, query, head = map(np.asarray, (before.embeddings, before.query, before.head))
-    for tokens, label in zip(sequences, labels, strict=True):
-        weight = np.exp(table[tokens] @ query)
-        weight /= weight.sum()
-        values = table[tokens] @ head
-        output = weight @ values
-        slope = label / (1 + np.exp(label * output)) / len(labels)
-        for place, token in enumerate(tokens):
-            pull = (values[place] - output) * query + head
-            step[token] += eta * slope * weight[place] * pull
-    np.testing.assert_allclose(after.embeddings, table + step, rtol=1e-12)
+    step = np.asarray(after.embeddings - before.embeddings)
+    wanted = eta / 2 * np.outer(alpha, before.head)
     error = np.linalg.norm(step - wanted) / np.linalg.norm(eta / 2 * alpha)
     measured = jax.jit(alignment_error)(before, after, corpus, eta)
     np.testing.assert_allclose(measured, error, rtol=1e-12)

@@ -15,17 +15,10 @@ from hypothesis import strategies as st
 
 from jaxselect import LOGISTIC, Parameters, from_sequences
 from jaxselect.model.attention import accuracy, log_strongest_pull, negative_gradient
-from jaxselect.model.curvature import score_curvature
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
 compiled_gradient = jax.jit(negative_gradient)
-
-
-@jax.jit
-def compiled_curvature(scores, values, corpus, log_scale=0.0):
-    entries = corpus.logits(scores), corpus.gather(values)
-    return score_curvature(*entries, corpus, log_scale)
 
 
 @given(st.integers(0, 2**31), st.floats(-600, 600))
@@ -74,21 +67,6 @@ def test_late_gradients_are_exact(size, digits):
     # Scores of this size are themselves rounded to 1e-16 of it, and exponentiated.
     assert_close(gradient, wanted, worse=max(1.0, size))
     assert np.abs(wanted).max() > 1e-3
-
-
-@pytest.mark.parametrize("gap", [10.0, 1e3, 1e5, 1e9])
-def test_two_tokens_have_a_closed_form(gap):
-    """−∂L/∂a = σ(−y f) q (1 − q) (b_0 − b_1), times e^{gap}, with q = σ(−gap)."""
-    bag = from_sequences([[0, 1]], [1], vocabulary=2)
-    scores, values = jnp.array([gap, 0.0]), jnp.array([1.0, -2.0])
-    loser = np.exp(-gap)
-    residual = 1 / (1 + np.exp((1 - 2 * loser) / (1 + loser)))
-    wanted = 3 * residual / (1 + loser) ** 2
-    gradient, jacobian = compiled_curvature(scores, values, bag, log_scale=gap)
-    # The exponent is a sum of terms of size gap: it is known to 1e-16 of that.
-    assert_close(gradient, [wanted, -wanted], worse=max(1.0, 1e-3 * gap))
-    if gap >= 1e3:
-        assert_close(jacobian, gradient[0] * np.array([[-1.0, 1], [1, -1]]))
 
 
 def test_accuracy_counts_signs():

@@ -12,8 +12,6 @@ import pytest
 from scipy.stats import chi2, ks_2samp
 
 from jaxselect import BadInput, from_sequences, gaussian, gaussian_reduced
-from jaxselect.model.attention import negative_gradient, token_scores
-from jaxselect.model.step import alignment_error, embedding_step
 from tests.tolerances import assert_close
 
 VOCABULARY, DRAWS = 4, 4000
@@ -61,7 +59,7 @@ def test_gram_entries_have_one_law(heads, dim):
     """Two samples of every kind of entry, compared by their empirical distributions.
 
     With the keys fixed this either always passes or always fails; a p-value below
-    1e-3 among the 7 · 8 comparisons would happen once in 18 choices of keys.
+    1e-3 among the 7 · 10 comparisons would happen once in 14 choices of keys.
     """
     keys = jax.random.split(jax.random.key(1), (2, DRAWS))
     here = np.asarray(wide_grams(keys[0], dim, heads))
@@ -73,6 +71,13 @@ def test_gram_entries_have_one_law(heads, dim):
     ]:  # fmt: skip
         p_value = ks_2samp(here[:, row, column], there[:, row, column]).pvalue
         assert p_value > 1e-3, (row, column)
+    # Of all entries together, at one power and the next.
+    for power in (2, 3):
+        traces = (
+            np.trace(np.linalg.matrix_power(grams, power), axis1=1, axis2=2)
+            for grams in (here, there)
+        )
+        assert ks_2samp(*traces).pvalue > 1e-3
     for grams in (here, there):
         assert_close(grams[0, head:, head:], np.eye(heads))
 
@@ -87,40 +92,6 @@ def test_moments_of_the_reduced_draw(dim):
     # The fourth moment of an overlap is 3 (1 + 2/d) / d².
     error = np.sqrt((3 * (1 + 2 / dim) - 1) / DRAWS)
     assert abs(overlaps.mean() - 1) < 5 * error
-
-
-@jax.jit
-def outcomes(starts):
-    def outcome(before):
-        after = embedding_step(before, CORPUS, 30.0)
-        error = alignment_error(before, after, CORPUS, 30.0)
-        scores, values = token_scores(after)
-        descent = negative_gradient(scores, values, CORPUS).scores @ after.embeddings
-        return jnp.stack([error, jnp.linalg.norm(descent), descent @ after.query])
-
-    return jax.vmap(outcome)(starts)
-
-
-def test_an_experiment_has_one_law():
-    """Lemma 4.1's error, and the velocity of p after it: functions of all parameters.
-
-    Both draws lie in R^8, where the same problem has coordinates that are zero.
-    """
-    dim = 3
-    wide = jax.jit(jax.vmap(partial(gaussian, vocabulary=VOCABULARY, dim=dim)))
-    draws = wide, lambda keys: many_reduced(keys, float(dim))
-    keys = jax.random.split(jax.random.key(4), (2, 600))
-
-    def widened(leaf):
-        missing = 8 - leaf.shape[-1]
-        return np.pad(leaf, [(0, 0)] * (leaf.ndim - 1) + [(0, missing)])
-
-    here, there = (
-        np.asarray(outcomes(jax.tree.map(widened, draw(some))))
-        for draw, some in zip(draws, keys, strict=True)
-    )
-    for one, other in zip(here.T, there.T, strict=True):
-        assert ks_2samp(one, other).pvalue > 1e-3
 
 
 def test_the_dimension_is_differentiable():

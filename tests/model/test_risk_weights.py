@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import BadInput, attention, from_bags, from_sequences
+from jaxselect import attention, from_bags, from_sequences
 from jaxselect.data.components import components
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import pair_strength, pairs_of
@@ -21,7 +21,7 @@ from jaxselect.model.attention import (
     negative_gradient,
 )
 from jaxselect.model.curvature import score_curvature
-from jaxselect.model.parameters import Parameters, gaussian_reduced
+from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import (
     competing_pairs,
     coverage,
@@ -30,7 +30,6 @@ from jaxselect.model.selection import (
     mean_coverage,
     selected_tokens,
 )
-from jaxselect.model.step import alignment_error, embedding_step, predicted_alignment
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 
@@ -147,12 +146,6 @@ def test_a_sequence_of_weight_zero_is_not_there():
     assert not chosen[0].any() and chosen[1:].any(axis=1).all()
 
 
-@pytest.mark.parametrize("wrong", [[1, 1, 1], [1, 1, -1, 1], [0] * 4, [[1] * 4]])
-def test_wrong_weights_are_refused(wrong):
-    with pytest.raises(BadInput, match=r"weights .*: wanted"):
-        bags(SEQUENCES, LABELS, wrong)
-
-
 def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
     """Its first slot is empty, so that counts relative to it are 0/0."""
     padded = from_bags(
@@ -164,14 +157,6 @@ def test_padding_of_a_sequence_of_weight_zero_is_no_number_of_others():
     pairs = pairs_of(chosen, padded)
     strength = jax.jit(pair_strength)(problem, chosen, pairs)
     assert_close(strength.factor[0, 1], 2.0)
-
-
-def test_a_sequence_of_weight_zero_joins_no_tokens():
-    joined = bags([[0, 1], [2, 3], [1, 2]], [1, -1, 1], [1, 1, 0])
-    assert components(joined).tolist() == [0, 0, 2, 2, 4]
-    # Nor does a token that its sequence does not hold.
-    absent = replace(joined, counts=joined.counts.at[1, 1].set(0))
-    assert components(absent).tolist() == [0, 0, 2, 3, 4]
 
 
 def test_shares_are_of_weights():
@@ -196,24 +181,3 @@ def test_a_class_that_keeps_all_its_tokens_has_the_share_one():
         return coverage(chosen, replace(plain, weights=weights))
 
     assert (shares(jax.random.split(jax.random.key(0), 64)) == 1).all()
-
-
-@jax.jit
-def stepped(corpus):
-    before = gaussian_reduced(jax.random.key(0), vocabulary=VOCABULARY, dim=1e16)
-    after = embedding_step(before, corpus, 40.0)
-    error = alignment_error(before, after, corpus, 40.0)
-    values = after.embeddings @ after.head
-    return values, predicted_alignment(corpus, 40.0), error, importance(corpus)
-
-
-def test_the_lemma_holds_with_the_slope_at_zero():
-    """E_sᵀv = −ℓ′(0) η₀ α_s at d = 10¹⁶, for weights that differ."""
-    for loss, slope in zip(LOSSES, (0.5, 1.0, 0.5), strict=True):
-        corpus = bags(SEQUENCES, LABELS, [1, 2, 3, 4], loss)
-        values, predicted, error, alpha = map(np.asarray, stepped(corpus))
-        wanted = slope * 40 * alpha
-        assert_close(predicted, wanted)
-        # The error of the lemma is of order d^{−1/2}, 40 times 1e-8.
-        np.testing.assert_allclose(values, wanted, atol=1e-5)
-        assert error < 1e-6

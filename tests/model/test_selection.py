@@ -5,11 +5,11 @@ Source: mathematics, section 3.
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxselect import competing_pairs, coverage, from_sequences, selected_tokens
-from jaxselect.model.selection import important_tokens
 
 VOCABULARY = 6
 # One shape, by the last of them: one program serves all examples.
@@ -19,14 +19,7 @@ SEQUENCES = st.lists(
     max_size=4,
 ).map(lambda drawn: [*drawn, [0, 1, 2, 3, 4]])
 SELECTED, COMPETING = jax.jit(selected_tokens), jax.jit(competing_pairs)
-SHARES = jax.jit(coverage)
 SCORES = st.lists(st.integers(-3, 3), min_size=VOCABULARY, max_size=VOCABULARY)
-
-
-def shares(scores, corpus):
-    """Shares of the sequences of either class, under these scores."""
-    mask = SELECTED(np.array(scores, float), corpus)
-    return map(np.asarray, SHARES(mask, corpus))
 
 
 @given(SEQUENCES, SCORES)
@@ -52,21 +45,26 @@ def test_padding_is_never_selected_even_where_every_score_is_low():
     assert mask.tolist() == [[True, False], [True, False]]
 
 
-def test_shares_by_label_count_only_sequences_with_important_tokens():
-    sequences = [[0, 3], [1, 3], [2, 3], [2, 4], [3, 4], [3, 4]]
-    corpus = from_sequences(sequences, [1, 1, -1, -1, 1, -1], vocabulary=5)
-    assert important_tokens(corpus).tolist() == [True, True, True, False, False]
-    positive, negative = shares([5, 1, 4, 2, 3], corpus)
-    assert positive == 0.5 and negative == 1.0
+MIXED = [[0, 3], [1, 3], [2, 3], [2, 4], [3, 4], [3, 4]], [1, 1, -1, -1, 1, -1]
+ONE_CLASS = [[0, 1], [0, 1], [0, 2]], [1, -1, 1]
+BOTH_CLASSES = [[0, 1], [0, 1]], [1, -1]
+TWO_OF_ONE = [[0, 1, 2], [2, 3]], [1, -1]
+# Bags, scores, and the shares of positive and of negative ones.
+SHARED = {
+    "only those with important tokens count": (MIXED, [5, 1, 4, 2, 3], (0.5, 1)),
+    "token 2 is important, none of the others": (ONE_CLASS, [1, 2, 3], (1, np.nan)),
+    "nothing to select is not everything": (BOTH_CLASSES, [1, 2], (np.nan, np.nan)),
+    "one of two is not all of them": (TWO_OF_ONE, [2, 1, 0, 3], (0, 1)),
+    "two of two": (TWO_OF_ONE, [2, 2, 0, 3], (1, 1)),
+}
 
 
-def test_no_important_token_is_nothing_to_select_not_everything():
-    corpus = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
-    positive, negative = shares([1, 2, 3], corpus)
-    # Token 2 is completely positive; no negative sequence has an important token.
-    assert positive == 1.0 and np.isnan(negative)
-    nothing = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
-    assert np.isnan(list(shares([1, 2], nothing))).all()
+@pytest.mark.parametrize("case", SHARED)
+def test_shares_by_hand(case):
+    (sequences, labels), scores, wanted = SHARED[case]
+    corpus = from_sequences(sequences, labels, vocabulary=len(scores))
+    mask = SELECTED(np.array(scores, float), corpus)
+    np.testing.assert_array_equal(jax.jit(coverage)(mask, corpus), wanted)
 
 
 def test_the_width_of_the_selection_from_both_sides():
@@ -75,11 +73,3 @@ def test_the_width_of_the_selection_from_both_sides():
     for behind, wanted in ((0.4, True), (0.6, False)):
         scores = np.array([500.0, 500.0 - behind * 80.0])
         assert SELECTED(scores, corpus, 80.0).tolist() == [[True, wanted]]
-
-
-def test_one_of_two_important_tokens_is_not_all_of_them():
-    corpus = from_sequences([[0, 1, 2], [2, 3]], [1, -1], vocabulary=4)
-    positive, negative = shares([2, 1, 0, 3], corpus)
-    assert positive == 0.0 and negative == 1.0
-    positive, _ = shares([2, 2, 0, 3], corpus)
-    assert positive == 1.0

@@ -16,9 +16,10 @@ from experiments.networks.embedding_step import (
     predicted_change,
     two_layer_importance,
 )
-from experiments.networks.network import Design, Network, start
+from experiments.networks.network import Design, Network, start, start_reduced
+from jaxselect import from_sequences
 from jaxselect.model import step as embedding_step
-from jaxselect.model.parameters import gaussian, gaussian_reduced
+from jaxselect.model.parameters import gaussian
 from tests.exponents import mean_error_exponent
 from tests.model.test_embedding_step import CORPORA, corpus_of
 from tests.networks.base_model import with_base
@@ -30,24 +31,33 @@ begun, stepped = compiled(start), compiled(network_step)
 reached = jax.jit(two_layer_importance, static_argnames="residual")
 
 
-@pytest.mark.parametrize(
-    "name, residual", [("independent tokens", False), ("arbitrary", True)]
+FOUR_CLASSES = from_sequences(
+    [[0, 0, 1], [1, 2], [2, 2, 0], [3]], [0, 1, 2, 3], vocabulary=5, classes=4
 )
-def test_two_layer_step_error_falls_as_the_root_of_the_dimension(name, residual):
-    """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for one layer."""
-    corpus = corpus_of(name)
-    design = Design(2, residual=residual)
-    network = Network(corpus.vocabulary, corpus.vocabulary + 2, design)
-    blank = begun(network, jax.random.key(0))
+STEPS = {
+    "two layers": (lambda: corpus_of("independent tokens"), Design(2, residual=False)),
+    "two layers, residual": (lambda: corpus_of("arbitrary"), Design(2)),
+    "four classes": (lambda: FOUR_CLASSES, Design(heads=4)),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_error_of_a_step_falls_as_the_root_of_the_dimension(name):
+    """The exponent of the mean error over d = 10³ … 10⁹ is −1/2, as for the base model,
+    and at d = 10¹⁶ only rounding is left of it."""
+    draw, design = STEPS[name]
+    corpus = draw()
+    network = Network(corpus.vocabulary, corpus.vocabulary + design.heads + 1, design)
+    predicted = predicted_change(corpus, design, 50.0)
 
     def error(key, dim):
-        before = with_base(
-            blank, gaussian_reduced(key, vocabulary=corpus.vocabulary, dim=dim)
-        )
+        before = start_reduced(network, key, dim)
         after = network_step(network, before, corpus, 50.0)
-        return change_error(before, after, predicted_change(corpus, design, 50.0))
+        return change_error(before, after, predicted)
 
     assert abs(mean_error_exponent(error) + 0.5) < 0.02
+    # The relative error at 10¹⁶ is 10⁻⁸ times a constant of order ten.
+    assert jax.jit(error)(jax.random.key(1), 1e16) < 1e-6
 
 
 def test_behind_an_mlp_a_step_goes_along_the_response():

@@ -119,6 +119,8 @@ def by_position(tables: Tables, sequence, design):
     [
         Design(),
         Design(key_query="separate"),
+        Design(key_query="tied"),
+        Design(key_query="product"),
         Design(activation="identity", hidden="identity"),
     ],
 )
@@ -137,16 +139,6 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
     assert_close(got["embeddings"], wanted.embeddings)
     assert_close(got["cls"], wanted.query)
     assert_close(got["heads"][0], wanted.head)
-
-
-@pytest.mark.parametrize("key_query", ["product", "tied", "separate"])
-def test_two_layers_with_identity_matrices_are_two_layers_without(key_query):
-    base = gaussian(jax.random.key(1), vocabulary=CORPUS.vocabulary, dim=7)
-    outputs = []
-    for choice in ("none", key_query):
-        network, variables = drawn(Design(2, choice))
-        outputs.append(apply(network, with_base(variables, base), CORPUS))
-    assert_close(outputs[0], outputs[1])
 
 
 def test_reduced_start_has_the_law_of_the_start():

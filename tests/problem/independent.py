@@ -1,8 +1,9 @@
 """Flow, max-margin direction and late line of a problem, by NumPy, SciPy and quadprog.
 
 A model is the arrays of its definition: keys (sequences, width, dim) with scores
-keys·θ, values, labels and a mask. Values may have a column for each class: then labels
-are classes, and the loss is cross-entropy. Nothing of the library is used.
+keys·θ, values, labels and a mask, and of bags counts and weights. Values may have a
+column for each class: then labels are classes, and the loss is cross-entropy. Nothing
+of the library is used.
 """
 
 from functools import partial
@@ -25,6 +26,8 @@ class Model(NamedTuple):
     labels: np.ndarray
     mask: np.ndarray
     log_slope: object
+    log_counts: np.ndarray | float = 0.0
+    weights: np.ndarray | None = None
 
 
 def logistic(margin):
@@ -37,10 +40,30 @@ def weight_itself(margin):
     return -np.log(margin)
 
 
+# log(−ℓ′) of the margin, as textbooks write it.
+LOG_SLOPES = {
+    "logistic": logistic,
+    "exponential": lambda m: -m,
+    "polynomial": lambda m: np.log((1 - m / np.sqrt(1 + m**2)) / 2),
+    "squared probability": lambda m: np.log(2) + m - 3 * np.logaddexp(0, m),
+}
+
+
+def of_bags(rows, values, corpus, log_slope=logistic):
+    """The model of bags of tokens, which have a row and a value each."""
+    tokens, counts = np.asarray(corpus.tokens), np.asarray(corpus.counts)
+    rows, values = np.asarray(rows)[tokens], np.asarray(values)[tokens]
+    with np.errstate(divide="ignore"):
+        bags = np.asarray(corpus.labels), counts > 0, log_slope, np.log(counts)
+    weights = None if corpus.weights is None else np.asarray(corpus.weights)
+    return Model(rows, values, *bags, weights)
+
+
 def field(log_time, theta, model):
     """e^τ (−∇L), exponents first; the largest weight's force by the others'."""
-    keys, values, labels, mask, log_slope = model
-    scores = np.where(mask, keys @ theta, -np.inf)
+    keys, values, labels, mask, log_slope, log_counts, shares = model
+    scores = np.where(mask, keys @ theta + log_counts, -np.inf)
+    shares = np.full(len(labels), 1 / len(labels)) if shares is None else shares
     top = scores.argmax(axis=1)[:, None]
     logs = scores - logsumexp(scores, axis=1, keepdims=True)
     weights = np.exp(logs)
@@ -55,7 +78,7 @@ def field(log_time, theta, model):
     # The top entry's exponent may overflow, and others where a step is tried.
     np.put_along_axis(exponent, top, -np.inf, axis=1)
     exponent = np.minimum(exponent, 300.0)
-    forces = labels[:, None] * np.exp(exponent) * ahead / len(labels)
+    forces = (shares * labels)[:, None] * np.exp(exponent) * ahead
     np.put_along_axis(forces, top, -forces.sum(axis=1, keepdims=True), axis=1)
     return np.einsum("it,itd->d", forces, keys)
 
@@ -83,7 +106,7 @@ def of_outputs(gradient, weights, values, labels):
     return gain, lambda margin: np.zeros(len(margin))
 
 
-def flow(model, until_log_time, start=None):
+def flow(model, until_log_time, start=None, tolerance=1e-9):
     """θ at a log-time, by Radau's implicit method."""
     begin = np.zeros(model.keys.shape[2]) if start is None else start
     found = solve_ivp(
@@ -91,29 +114,34 @@ def flow(model, until_log_time, start=None):
         (0.0, until_log_time),
         begin,
         method="Radau",
-        rtol=1e-9,
-        atol=1e-9,
+        rtol=tolerance,
+        atol=tolerance,
     )
     assert found.success
     return found.y[:, -1]
 
 
-def shortest(rows, equal=0):
-    """argmin ‖θ‖ with D θ ≥ 1 in the span of the rows D, the first of which give 0."""
+def span(rows):
+    """Orthonormal axes of the span of some rows."""
     _, size, axes = np.linalg.svd(rows, full_matrices=False)
-    axes = axes[size > 1e-10 * size[0]]
-    few = rows @ axes.T
-    least = np.r_[np.zeros(equal), np.ones(len(few) - equal)]
-    found = quadprog.solve_qp(
-        np.eye(len(axes)), np.zeros(len(axes)), few.T, least, equal
-    )
+    return axes[size > 1e-10 * size.max(initial=1e-300)]
+
+
+def shortest(rows, equal=()):
+    """argmin ‖θ‖ with D θ ≥ 1 for the rows D, across others that give 0."""
+    held = span(np.reshape(equal, (-1, rows.shape[1])))
+    rows = rows - rows @ held.T @ held
+    axes = span(rows)
+    few, least = rows @ axes.T, np.ones(len(rows))
+    found = quadprog.solve_qp(np.eye(len(axes)), np.zeros(len(axes)), few.T, least)
     return found[0] @ axes
 
 
 def differences(model, selected):
-    """D: the selected key less each other one, bag by bag."""
-    rows = []
+    """First selected keys less those that lose, and less the others selected."""
+    lost, tied = [], []
     for keys, chosen, there in zip(model.keys, selected, model.mask, strict=True):
-        for other in keys[there & ~chosen]:
-            rows.append(keys[chosen][0] - other)
-    return np.array(rows)
+        first, *others = keys[chosen & there]
+        tied += [first - other for other in others]
+        lost += [first - other for other in keys[there & ~chosen]]
+    return np.reshape(lost, (-1, keys.shape[1])), np.reshape(tied, (-1, keys.shape[1]))

@@ -70,16 +70,6 @@ def test_one_entry_stands_for_equal_rows(classes):
             assert counts[bag].tolist() == wanted.tolist()
 
 
-def test_equal_words_of_a_context_count_as_often_as_they_occur():
-    table = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    problem = next_token([[0, 0, 1, 2]], [1], table)
-    theta = np.random.default_rng(1).normal(size=(2, 2))
-    logits = (table @ theta @ table[2])[[0, 0, 1, 2]][None]
-    found = outputs(problem, problem.coordinates(jnp.ravel(theta)))
-    assert_close(found, by_softmax(logits, np.array([[0.0, 0.0, 1.0, 0.0]])))
-    assert problem.corpus.counts.max() == 3
-
-
 def test_ends_with_equal_rows_and_without_a_force():
     """Two equal rows are selected as one; with equal values nothing is."""
     x = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])

@@ -8,12 +8,9 @@ import pytest
 from jaxselect import BadInput, key_query, plot, solve
 from jaxselect.picture import SERIES
 from tests.problem.independent import Model, flow, logistic
+from tests.problem.test_report import DRAWN as X
+from tests.problem.test_report import LABELS, MASK, B, Z
 
-RANDOM = np.random.default_rng(3)
-X, Z, B = (RANDOM.normal(size=size) for size in ((5, 4, 6), (5, 3), (5, 4)))
-MASK = np.ones((5, 4), bool)
-MASK[4, 1] = False
-LABELS = np.array([1, -1, 1, 1, -1])
 TIMES = np.array([0.5, 4.0, 12.0, 500.0, 2000.0, 1e9])
 
 
@@ -37,11 +34,6 @@ def test_a_path_is_that_of_an_independent_flow_of_the_callers_arrays():
     odds = np.where(MASK, np.exp(scores - np.nanmax(scores, axis=2)[..., None]), 0.0)
     weights = odds / odds.sum(axis=2, keepdims=True)
     np.testing.assert_allclose(path.weights, weights, atol=1e-9)
-
-
-def test_log_times_that_go_back_are_refused():
-    with pytest.raises(BadInput, match=r"at .*wanted increasing"):
-        solve(key_query(X, Z, B, LABELS, mask=MASK), at=[2.0, 1.0])
 
 
 def test_a_picture_has_weights_scores_and_the_late_law():

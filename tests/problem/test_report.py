@@ -21,7 +21,8 @@ from jaxselect.checks import BadInput
 from jaxselect.margin.certificate import CERTIFIED, Reason
 
 RANDOM = np.random.default_rng(3)
-X, Z, B = (RANDOM.normal(size=size) for size in ((5, 4, 6), (5, 3), (5, 4)))
+DRAWN, Z, B = (RANDOM.normal(size=size) for size in ((5, 4, 6), (5, 3), (5, 4)))
+X = DRAWN.copy()
 # Position 1 of bag 2 is the same as position 3, and that of bag 4 is not there.
 X[2, 1] = X[2, 3]
 MASK = np.ones((5, 4), bool)

@@ -29,7 +29,7 @@ def draws(seed):
 
 def model_of(features, queries, values, labels):
     keys = np.einsum("itd,ie->itde", features, queries)
-    keys = keys.reshape(SEQUENCES, WIDTH, -1)
+    keys = keys.reshape(*values.shape, -1)
     return Model(keys, values, labels, np.ones(values.shape, bool), logistic)
 
 
@@ -38,7 +38,7 @@ def descended(model, start, steps, step_size):
     theta = start
     for _ in range(steps):
         theta = theta + step_size * field(0.0, theta, model)
-    return theta.reshape(DIM, OTHER)
+    return theta.reshape(-1, OTHER)
 
 
 def chosen_by(model, theta):
@@ -132,12 +132,8 @@ def test_a_square_matrix_given_transposed_is_noticed():
     square = features[:, :, :OTHER]
     start = np.random.default_rng(1).normal(size=(OTHER, OTHER))
     problem = key_query(square, queries, values, labels, start=start)
-    keys = np.einsum("itd,ie->itde", square, queries).reshape(SEQUENCES, WIDTH, -1)
-    model = Model(keys, values, labels, np.ones(values.shape, bool), logistic)
-    trained = start.ravel()
-    for _ in range(300):
-        trained = trained + field(0.0, trained, model)
-    trained = trained.reshape(OTHER, OTHER)
+    model = model_of(square, queries, values, labels)
+    trained = descended(model, start.ravel(), 300, 1.0).reshape(OTHER, OTHER)
     within = jax.jit(lambda trained: certify_at(problem, trained).arrival)
     right, turned = within(trained), within(trained.T)
     assert right.outside < 1e-12 < 0.1 < turned.outside

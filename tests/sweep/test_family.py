@@ -127,21 +127,6 @@ def test_a_worker_that_imports_an_edited_family_is_refused(own, tmp_path):
         list(run())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from tests.variants import weighted",
-        "from . import weighted",
-        "from .weighted import draw",
-        "from ..variants.weighted import draw",
-        "import tests.variants.weighted",
-    ],
-)
-def test_sources_are_found_however_a_module_is_imported(line):
-    found = set(description._imports(line, "tests.variants"))
-    assert "tests.variants.weighted" in found
-
-
 FUNCTIONS = [noisy_labels, embedding_step, independent_tokens, embedding_steps(3)]
 
 

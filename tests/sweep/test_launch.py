@@ -1,10 +1,8 @@
 """The order in which workers get the chunks of a sweep."""
 
 import os
-import signal
 import sys
 import threading
-import time
 from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 
@@ -12,8 +10,6 @@ import pytest
 
 from experiments.sweep.cluster import over_ray
 from jaxselect.sweep import launch
-from jaxselect.sweep.grid import Grid
-from tests.experiments.endless import EndlessJob
 
 # Shapes of eight chunks, in the order of a plan.
 SHAPES = [(("length", length),) for length in (8, 8, 8, 16, 16, 32, 32, 32)]
@@ -73,31 +69,6 @@ def test_one_worker_compiles_a_shape_while_another_compiles_the_next(monkeypatch
         assert SHAPES[index] in done or beside == [index]
         shared += len(beside) > 1
     assert shared > 1
-
-
-def test_an_interrupt_drops_the_chunks_of_workers(tmp_path):
-    """A chunk that never ends is not waited for, and its worker ends."""
-    job = EndlessJob(Grid(seed=tuple(range(16))), 8, False, tmp_path)
-    pending = job.begin("cpu")
-
-    def interrupt():
-        while not (running := list(tmp_path.glob("running.*"))):
-            time.sleep(0.05)
-        workers.extend(int(path.suffix[1:]) for path in running)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    workers: list[int] = []
-    # A worker of pytest-xdist ignores this signal.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        threading.Thread(target=interrupt, daemon=True).start()
-        with pytest.raises(KeyboardInterrupt):
-            list(launch.local(job, pending, threading.Event(), "cpu", 2))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    for worker in workers:
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)
 
 
 def test_a_stop_waits_for_the_chunks_under_way(monkeypatch):

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from experiments.text import counts as sparse
 from experiments.text import objective as sparse_objective
-from jaxselect import EXPONENTIAL, POLYNOMIAL, BadInput, importance
+from jaxselect import EXPONENTIAL, POLYNOMIAL, importance
 from jaxselect.data import corpus as padded
 from jaxselect.model import attention, parameters
 from jaxselect.model import attention as objective
@@ -155,12 +155,6 @@ def test_single_precision_is_single_precision():
     rounded = DESCENT(half(model(dense)), half(corpus))
     assert rounded[1].query.dtype == np.float32
     jax.tree.map(lambda x, y: assert_close(x, y), rounded, exact)
-
-
-def test_weights_of_sequences_are_refused():
-    dense = padded.from_sequences([[0, 1], [1]], [1, -1], vocabulary=2, weights=[1, 2])
-    with pytest.raises(BadInput, match=r"weights in a corpus .*: wanted none"):
-        sparse.from_corpus(dense)
 
 
 @pytest.mark.parametrize(

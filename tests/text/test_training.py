@@ -69,15 +69,6 @@ def test_training_lowers_the_loss_and_moves_only_what_it_may(
         assert bool(same.all()) == (name not in trained), name
 
 
-def test_one_step_of_gradient_descent_is_down_the_gradient_of_the_padded_risk(
-    model, corpus, dense
-):
-    state, _ = run(model, corpus, optax.sgd(7.0), descent.Schedule(steps=1))
-    slope = jax.jit(jax.grad(objective.empirical_risk))(model, dense)
-    wanted = jax.tree.map(lambda x, g: x - 7.0 * g, model, slope)
-    jax.tree.map(assert_close, state.parameters, wanted)
-
-
 @pytest.mark.parametrize("batch", [None, 16])
 def test_a_resumed_run_ends_where_an_unbroken_one_does(model, corpus, tmp_path, batch):
     key = jax.random.key(5)

@@ -110,19 +110,3 @@ def test_the_bound_holds_all_jumps_from_the_flow():
     np.testing.assert_allclose(found.perturbation_bound, longest * ways, rtol=1e-9)
     untold = certified(query, None, steps, size)
     assert np.isinf(untold.ending.late.history_change)
-    # In closed form, with H = Σ |λ_k| e^{2 δ_0 ‖D_k‖ + tol} D_k D_kᵀ over the pairs:
-    # ½ (h/T)(1 + h/T) (λ_max(H) + 2 D o) (√(λ_max(H) Σ|λ|) + o), o what they omit.
-    winner, loser, of_bag = np.array([[0, 2, 0], [1, 3, 1], [1, 4, 2]]).T
-    apart = np.asarray(ROWS[winner] - ROWS[loser])
-    value = np.asarray(ROWS @ START.head)
-    sign, copies = np.asarray(BAGS.labels)[of_bag], np.array([2.0, 1.0, 1.0])
-    strength = copies * sign * (value[winner] - value[loser]) / 3
-    strength /= 1 + np.exp(sign * value[winner])
-    late = end.late
-    away = np.linalg.norm(query - late.query_at(time)) + late.offset_error
-    growth = 2 * away * np.linalg.norm(apart, axis=1) + TOLERANCE
-    force = np.abs(strength) * np.exp(time - apart @ query + growth)
-    bend = np.linalg.eigvalsh((apart.T * force) @ apart).max()
-    part, omitted = size / (1 + size * steps), float(with_jumps.omitted)
-    wanted = (bend + 2 * longest * omitted) * (np.sqrt(bend * force.sum()) + omitted)
-    np.testing.assert_allclose(bound, wanted * part * (1 + part) / 2, rtol=1e-6)

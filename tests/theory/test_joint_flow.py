@@ -15,7 +15,6 @@ from scipy.integrate import solve_ivp
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
 from jaxselect import assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import fast_compile_options
-from jaxselect.data.corpus import from_sequences
 from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
@@ -224,23 +223,3 @@ def test_a_derivative_in_the_rate_of_e_is_that_of_differences_in_both_modes():
     np.testing.assert_allclose(slope, wanted, rtol=2e-4, atol=1e-5)
     back = jax.jit(jax.grad(lambda eta: at(eta).sum()))(eta)
     np.testing.assert_allclose(back, slope.sum(), rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_an_end_at_ties_has_the_derivatives_of_differences_in_reverse():
-    """The log-time at which opposing gradients cancel depends on the size of v."""
-    bags = from_sequences([[0, 1], [0, 1, 1]], [1, -1], vocabulary=2)
-
-    def end(size):
-        start = Parameters(jnp.eye(2), jnp.zeros(2), size * jnp.array([1.0, -1.0]))
-        alone = LearningRates(embeddings=0.0, head=0.0)
-        flow = joint_flow(start, bags, rates=alone, until_log_time=1e3, settings=TIGHT)
-        return jnp.append(flow.query, flow.log_time), flow.status
-
-    size, step = jnp.array(1.0), 1e-5
-    slope, status = jax.jit(jax.jacrev(end, has_aux=True))(size)
-    assert status == FlowStatus.FORCES_CANCEL
-    plain = jax.jit(end)
-    wanted = (plain(size + step)[0] - plain(size - step)[0]) / (2 * step)
-    np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-5)
-    assert abs(slope[2]) > 0.1

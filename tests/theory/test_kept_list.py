@@ -99,27 +99,21 @@ def test_certified_lists_stay_by_the_bounds_and_the_excess_vanishes():
     np.testing.assert_allclose(margin[:, -1], 1e5, rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("first", "label", "value", "lead"),
-    [
-        ([0, 2], 1, 400.0, 5.0),  # two tokens that agree
-        ([0, 1, 3], 1, 400.0, 0.5),  # too soft
-        ([0, 1, 3], 1, 20.0, 5.0),  # scores as large as values
-        ([3, 4], 1, 400.0, 5.0),  # not explained
-    ],
-)
-def test_nothing_else_is_certified(first, label, value, lead):
-    sequences, labels = [first, *SEQUENCES[1:]], [label, *LABELS[1:]]
-    bags = from_sequences(sequences, labels, vocabulary=5, weights=WEIGHTS)
+UNKEPT = {
+    "two tokens that agree": ([[0, 2], *SEQUENCES[1:]], LABELS, 400.0, 5.0),
+    "too soft": (SEQUENCES, LABELS, 400.0, 0.5),
+    "scores as large as values": (SEQUENCES, LABELS, 20.0, 5.0),
+    "not explained": ([[3, 4], *SEQUENCES[1:]], LABELS, 400.0, 5.0),
+    # Token 2 ends the list of 0 and 1 alone: no sequence needs its value.
+    "a value too many": (SEQUENCES[:4] + SEQUENCES[:2], LABELS[:4] * 2, 400.0, 5.0),
+}
+
+
+@pytest.mark.parametrize("case", UNKEPT)
+def test_nothing_else_is_certified(case):
+    sequences, labels, value, lead = UNKEPT[case]
+    bags = from_sequences(sequences, labels[:6], vocabulary=5, weights=WEIGHTS)
     assert not KEPT(at_the_list(value, lead), bags).kept
-
-
-def test_a_value_that_no_sequence_needs_is_not_certified():
-    """Token 2 ends the list of 0 and 1 alone."""
-    sequences, labels = (2 * every[:4] for every in (SEQUENCES, LABELS))
-    sequences, labels = sequences[:6], labels[:6]
-    bags = from_sequences(sequences, labels, vocabulary=5, weights=WEIGHTS)
-    assert not KEPT(at_the_list(400.0, 5.0), bags).kept
 
 
 def test_the_excess_has_a_bound_that_copies_lower():

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
@@ -67,7 +66,6 @@ def test_softmax_is_polarised_by_one_law_for_every_loss(loss, late, near):
 
 
 RELEVANT, IRRELEVANT, LENGTH = 1, 6, 3
-RING = [(2 + i, 2 + (i + 1) % IRRELEVANT) for i in range(IRRELEVANT)]
 ALIGNMENT, QUERY = 1.5, 0.8
 
 
@@ -84,41 +82,6 @@ def two_matrices(times):
     )
     problem = eqx.tree_at(lambda it: it.values.start_speed, problem, jnp.zeros(()))
     return exact_family_flow(problem, times), late_law(problem, times)
-
-
-def test_a_key_and_a_query_matrix_obey_the_equation_of_e_and_p():
-    """Scores E K Qᵀp, K and Q trained, everything else fixed; E orthonormal."""
-    tokens = 2 + IRRELEVANT
-    labels = np.repeat([1.0, -1.0], IRRELEVANT)
-    bags = np.array([[token, *pair] for token in range(2) for pair in RING])
-    head = np.zeros(tokens)
-    head[:2] = ALIGNMENT, -ALIGNMENT
-    size = tokens + 1
-    query = QUERY * np.eye(size)[-1]
-
-    def field(log_time, flat):
-        key, other = flat.reshape(2, size, size)
-        scores = (key @ (other.T @ query))[:tokens]
-        pull = np.zeros(size)
-        for bag, label in zip(bags, labels, strict=True):
-            weight = softmax(scores[bag])
-            output = weight @ head[bag]
-            push = label * np.exp(log_time - np.logaddexp(0, label * output))
-            pull[bag] += push * weight * (head[bag] - output) / len(bags)
-        return np.stack(
-            [np.outer(pull, other.T @ query), np.outer(query, key.T @ pull)]
-        ).ravel()
-
-    start = np.stack([np.eye(size), np.eye(size)]).ravel()
-    found = solve_ivp(field, (0, 9.0), start, method="LSODA", rtol=1e-10, atol=1e-11)
-    key, other = found.y[:, -1].reshape(2, size, size)
-    scores = key @ (other.T @ query)
-    flow, _ = two_matrices(jnp.array([1.0, 9.0]))
-    np.testing.assert_allclose(scores[0] - scores[3], flow.score[-1], rtol=1e-6)
-    # W = K Qᵀ moved along p alone from its start, in the span of one direction.
-    moved = key @ other.T @ query - query
-    wanted = np.r_[1, 1, np.full(IRRELEVANT, -2 / IRRELEVANT), 0]
-    np.testing.assert_allclose(moved[:-1] / moved[0], wanted[:-1], atol=1e-6)
 
 
 def test_a_key_and_a_query_matrix_select_sooner_than_one_by_a_logarithm():

@@ -4,17 +4,14 @@ Source: mathematics, sections 6, 6a and 6b.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import log_expit, logsumexp
 
 from experiments.theory import two_classes as module
 from experiments.theory.two_classes import (
     Ensemble,
     amplification,
     critical_alignment,
-    growth_exponent,
     two_class_ode,
 )
 from tests.theory import independent
@@ -47,32 +44,6 @@ def test_an_orbit_is_the_flow_of_both_scores(sizes, gamma, delta):
     # is where ν = 2·10⁴ bends the orbit most sharply.
     np.testing.assert_allclose(here.log_unpaired, wanted.log_unpaired, 1e-4, 1e-3)
     np.testing.assert_allclose(here.ratio, wanted.ratio, 2e-3)
-
-
-@pytest.mark.parametrize(("gamma", "delta"), [(1.5, 60.0), (1.5, 100.0), (2.5, 3e3)])
-def test_a_late_return_is_that_of_the_captured_state(gamma, delta):
-    """δ = δ₀ + ν log(cosh(Σ*/2)/cosh((Σ − Σ*)/2)) while q₊ is one and q₋ zero.
-
-    There g₊/g₋ = e^{Σ* − Σ}, and t = ∫ dΣ/((1/R + 2/I)(g₊ + g₋)).
-    """
-    rate, power = 1 / 8 + 2 / 48, growth_exponent(BASE, jnp.asarray(gamma))
-    balance = 2 * np.log(7) + np.log(2) + log_expit(-gamma)
-    total = np.linspace(0, 2 * balance + 40, 400_001)
-
-    def log_cosh(x):
-        return np.logaddexp(x, -x) - np.log(2)
-
-    apart = delta + power * (log_cosh(balance / 2) - log_cosh((total - balance) / 2))
-    captured = total / 2 - apart < np.log(7)
-    total, apart = total[captured], apart[captured]
-    loser = np.log(gamma / 4) + total / 2 - apart - np.log(7)
-    log_pulls = loser + np.logaddexp(balance - total, 0)
-    log_time = logsumexp(-log_pulls) + np.log(total[1] / rate)
-    found = orbit_of(BASE, gamma, delta)
-    assert log_time > 60
-    np.testing.assert_allclose(found.log_time, log_time, atol=1e-3)
-    np.testing.assert_allclose(found.log_unpaired, log_time, atol=1e-3)
-    np.testing.assert_allclose(found.ratio, np.log(7) + (apart - total / 2).max(), 1e-5)
 
 
 def test_small_asymmetries_grow_as_predicted():

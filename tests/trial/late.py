@@ -1,23 +1,8 @@
-"""Numbers of a late flow that are exact where differences of others would cancel."""
+"""The loss still to go, exact where the difference of two losses would cancel."""
 
 import jax
-import jax.numpy as jnp
 
-from jaxselect.flow.cls import direction_error, velocity
 from jaxselect.model.attention import attend_bags, functional_margin
-
-
-@jax.jit
-def local_exponents(problem, direction, log_time, query):
-    """d log(error) / d log‖p‖ and d log(error) / d log τ, by the field (section 3b)."""
-
-    def logs(p):
-        error = direction_error(p, direction)
-        return jnp.log(jnp.stack([error, jnp.linalg.norm(p)]))
-
-    slope = velocity(problem, log_time, query)
-    _, (error, norm) = jax.jvp(logs, (query,), (slope,))
-    return error / norm, error * log_time
 
 
 @jax.jit

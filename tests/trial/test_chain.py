@@ -139,26 +139,6 @@ def test_where_the_origin_is_decides_no_verdict():
     assert seen.status == found.status
 
 
-def test_a_path_that_moves_late_is_seen_by_its_leads():
-    """Where an earlier p was elsewhere along what the path decides."""
-    seen = 0
-    for case in CASES:
-        parameters, corpus = problem(*case)
-        flow, found = chain(parameters, corpus)
-        history = found.ending.late.history
-        if found.ending.late.history_dim == 0:
-            continue
-        assert found.ending.late.history_change < 1e-3
-        moved = eqx.tree_at(lambda flow: flow.earlier_query, flow, flow.query - history)
-        scores = attention(parameters, corpus).scores(history)
-        leads = np.abs(scores[:, None] - scores[None, :])[found.ending.pairs.held]
-        end = certified(parameters, corpus, moved)
-        np.testing.assert_allclose(end.ending.late.history_change, leads.max())
-        assert end.status == TrialStatus.UNRESOLVED
-        seen += 1
-    assert seen
-
-
 def test_some_case_is_captured_and_some_is_not():
     """Else the exchange of the captured statuses would not be seen above."""
     ends = [chain(*problem(*case))[1] for case in CASES]
@@ -209,35 +189,6 @@ def test_the_residual_is_the_largest_distance_of_an_active_margin():
 def inactive_bound(parameters, corpus, end, query, log_time):
     come = perturbations(attention(parameters, corpus), end, (query, log_time), 1e-3)
     return come.bound(end.late.basin)
-
-
-def test_the_inactive_bound_is_what_they_still_have_to_give():
-    """max ‖D‖ Σ |c| e^{s − Dᵀp} ‖D‖ e^{2r‖D‖ + ε} / (m − 1), pair by pair."""
-    parameters, corpus = problem(*CASES[1])
-    _, found = chain(parameters, corpus)
-    margin, late = found.ending.margin, found.ending.late
-    embeddings = np.asarray(attention(parameters, corpus).rows)
-    strength = np.asarray(late.strength.times_exp(jnp.array(0.0)))
-    inactive = np.argwhere((strength != 0) & ~np.asarray(margin.active)).tolist()
-    # Some of them push towards the token that lost.
-    assert len(inactive) > 10 and strength.min() < 0
-    competing = np.argwhere(np.asarray(found.ending.pairs.held))
-    longest = max(np.linalg.norm(embeddings[s] - embeddings[r]) for s, r in competing)
-    for log_time, off in ((60.0, 0.0), (90.0, 1e-3)):
-        query = np.asarray(late.query_at(log_time)) + off / np.sqrt(late.growth.size)
-        distance = np.linalg.norm(query - late.query_at(log_time)) + late.offset_error
-        wanted = 0.0
-        for s, r in inactive:
-            apart = embeddings[s] - embeddings[r]
-            size = np.linalg.norm(apart)
-            pull = abs(strength[s, r]) * np.exp(log_time - apart @ query)
-            beyond = apart @ np.asarray(margin.direction) - 1
-            wanted += pull * size / beyond * np.exp(2 * distance * size + 1e-3)
-        measured = inactive_bound(
-            parameters, corpus, found.ending, jnp.asarray(query), jnp.array(log_time)
-        )
-        # The rest bounds what the pair sum leaves out.
-        assert 1 - 1e-9 < measured / (longest * wanted) < 1.05
 
 
 def test_a_flow_must_stand_in_the_basin_of_its_offset():

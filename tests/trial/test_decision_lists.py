@@ -19,8 +19,6 @@ from experiments.theory.lists import (
 )
 from jaxselect import FlowStatus, Parameters, attention, predict_end
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.margin.pairs import pair_strength, pairs_of
-from tests.valued import valued
 
 # Roundings of scores and strengths that are sums of some hundred terms.
 ROUNDING = 1e-9
@@ -149,37 +147,15 @@ def test_noise_bounds_the_values_with_which_the_list_attracts(share, attracts):
     assert bool(held[found.same_list].all()) is attracts
 
 
-def test_noise_bounds_no_value_of_the_wrong_sign():
-    """At y = 1 and b = −5 a tenth of turned labels bounds nothing, though 5 > log 9."""
-    corpus = from_sequences([[0, 1], [0, 1]], [1, -1], vocabulary=2)
-    corpus = replace(corpus, weights=jnp.array([0.9, 0.1]))
-    first = jnp.array([[True, False]] * 2)
-    for value, wanted in ((-5.0, 4.46654), (5.0, -0.46654)):
-        problem = valued(jnp.array([value, value - 5.0]), corpus)
-        strength = pair_strength(
-            problem, first, pairs_of(first, problem.corpus)
-        ).times_exp(jnp.zeros(()))
-        np.testing.assert_allclose(strength[0, 1], wanted, rtol=1e-5)
-
-
 # Three bags {0, 1, a} of one label and three {0, 1, b} of the other; all a, b differ.
 CROSSED = from_sequences(
     [[0, 1, 2 + i] for i in range(6)], [1] * 3 + [-1] * 3, vocabulary=8
 )
 
 
-def test_the_shortest_list_is_longer_than_the_smallest_cover():
+def test_a_joint_flow_ends_at_the_shortest_list_and_not_at_the_smallest_cover():
     """Tokens 0 and 1 cover all bags, one class each; an order needs four tokens."""
-    bags, labels = np.asarray(CROSSED.tokens), np.asarray(CROSSED.labels)
-    rank = np.array(list(permutations(range(8))))
-    top = np.take_along_axis(bags[None], rank[:, bags].argmax(axis=2)[..., None], 2)
-    top = top[..., 0]
-    mixed = (top[:, labels > 0, None] == top[:, None, labels < 0]).any(axis=(1, 2))
-    lengths = {len(set(row)) for row in np.unique(top[~mixed], axis=0).tolist()}
-    assert min(lengths) == 4
 
-
-def test_a_joint_flow_ends_at_that_list():
     @jax.jit
     @jax.vmap
     def selected(key, scale):

@@ -25,12 +25,11 @@ from jaxselect.flow.cls import (
     FlowStatus,
     cls_flow,
     direction_error,
-    velocity,
 )
 from jaxselect.margin.pairs import PairStrength
 from jaxselect.model.step import alignment_error, embedding_step, embedding_steps
 from tests.test_precision import rounded_products
-from tests.trial.late import excess_loss, local_exponents
+from tests.trial.late import excess_loss
 from tests.trial.rate_program import (
     DIM,
     STEP_SIZE,
@@ -192,30 +191,6 @@ def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     flow = flow_to(problem, until_log_time=600.0)
     to_go = excess_loss(problem, end.selected, flow.query)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
-
-
-def test_local_exponents_are_the_slopes_of_the_path(resolved):
-    problem, _, end = resolved
-    direction = end.margin.direction
-    times = jnp.array([5.0, 5.0 * (1 + 1e-4), 1e5])
-    ends = [flow_to(problem, until_log_time=time).query for time in times]
-    logs = [
-        jnp.log(jnp.stack([direction_error(p, direction), jnp.linalg.norm(p), s]))
-        for p, s in zip(ends, times, strict=True)
-    ]
-    error, norm, time = logs[1] - logs[0]
-    middle = jnp.sqrt(times[0] * times[1]), (ends[0] + ends[1]) / 2
-    by_norm, by_time = local_exponents(problem, direction, *middle)
-    np.testing.assert_allclose(by_norm, error / norm, rtol=1e-4)
-    np.testing.assert_allclose(by_time, error / time, rtol=1e-4)
-    late = local_exponents(problem, direction, times[2], ends[2])
-    np.testing.assert_allclose(jnp.stack(late), -1.0, rtol=1e-3)
-
-
-def test_the_velocity_is_late_p_mm(resolved):
-    problem, _, end = resolved
-    late = velocity(problem, 1e8, end.late.query_at(1e8))
-    np.testing.assert_allclose(late, end.margin.direction, atol=1e-6)
 
 
 def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():

@@ -26,7 +26,7 @@ from jaxselect.model.attention import (
 )
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.selection import coverage, selected_tokens
-from tests.flow.literal_cls import follow
+from tests.problem.independent import LOG_SLOPES, flow, of_bags
 from tests.tolerances import assert_close
 from tests.trial.late import excess_loss
 
@@ -110,8 +110,9 @@ def test_a_run_ends_on_the_line_of_the_literal_model(made):
     if made is three_classes:
         assert late.history_dim == 0 and right == 1.0
         assert found.coverage.tolist() == [1.0, 1.0, 1.0]
-    name = corpus.loss.name
-    there = follow(*map(np.asarray, start), corpus, until=LATE, name=name)
+    rows, query, head = map(np.asarray, start)
+    slope = None if made is three_classes else LOG_SLOPES["polynomial"]
+    there = flow(of_bags(rows, rows @ head, corpus, slope), LATE, query, 1e-11)
     np.testing.assert_allclose(there, late.query_at(LATE), atol=AGREE)
     # The loss still to go, where subtraction leaves it ten digits.
     np.testing.assert_allclose(left, difference, rtol=1e-9)
@@ -200,20 +201,3 @@ def test_late_constants_move_with_weights_as_differences_say():
     wanted = (values[2] - values[0]) / (2 * move)
     np.testing.assert_allclose(slopes[1], wanted, rtol=1e-6)
     np.testing.assert_allclose(pulled[1], slopes[1].sum(), rtol=1e-9)
-
-
-@pytest.mark.parametrize("late", [0.0, 200.0])
-def test_the_excess_of_several_heads_has_digits(late):
-    """Where L(p) − L_∞ underflows on subtraction it still halves with the weight."""
-    rows, query, head = draw(0)
-    corpus = from_bags(TOKENS, COUNTS, LABELS, vocabulary=6, classes=3)
-    start = Parameters(rows, query, head)
-    chosen = jnp.zeros((4, 3), bool).at[:, 0].set(True)
-    scores = jnp.array([late + 40, late + 40, late + 40, 0.0, 0.0, 0.0])
-    solve = jnp.linalg.solve(rows, scores)
-    further = jnp.linalg.solve(
-        rows, jnp.where(scores > 0, scores + np.log(2.0), scores)
-    )
-    problem = attention(start, corpus)
-    one, other = (excess_loss(problem, chosen, p) for p in (solve, further))
-    np.testing.assert_allclose(one / other, 2.0, rtol=1e-9)

@@ -23,7 +23,7 @@ from jaxselect.data.synthetic import assumption_one, independent_tokens
 from jaxselect.model.selection import important_tokens
 from jaxselect.sweep.description import fingerprint, modules_outside_library, sources
 from jaxselect.sweep.store import load_all
-from tests.flow import literal_cls
+from tests.problem.independent import LOG_SLOPES, flow, of_bags
 from tests.variants import weighted
 from tests.variants.temperature import SIZES, warm
 
@@ -34,7 +34,8 @@ RECIPES = sorted(path.stem for path in HERE.glob("[!_]*.py") if "test" not in pa
 # laws.
 SLOW = {"decision_lists", "exponential_loss", "four_steps", "noisy_labels"}
 SLOW |= {"steep_loss", "weighted"}
-LOSSES = {"exponential_loss": "exponential", "steep_loss": "steep"}
+LOSSES = {"exponential_loss": LOG_SLOPES["exponential"], "three_classes": None}
+LOSSES |= {"steep_loss": lambda margin: -np.logaddexp(0, 2 * margin)}
 # The cell that is integrated: where margins differ most, so that pairs settle soonest.
 CELL = {"dim": 0, "step_size": 0}
 # Log-times between which the late flow is a line, to the integrator's own error.
@@ -72,14 +73,9 @@ def literal(grid, name):
     tau = numbers.get("tau", 1.0)
     # With a temperature scores are ϑ E p, and p is that of the model itself.
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
-    early, late = (
-        literal_cls.follow(
-            *(rows, np.asarray(before.query), head, corpus),
-            until=until,
-            name=LOSSES.get(name, "logistic"),
-        )
-        for until in (EARLY, LATE)
-    )
+    loss = LOSSES.get(name, LOG_SLOPES["logistic"])
+    model, start = of_bags(rows, rows @ head, corpus, loss), np.asarray(before.query)
+    early, late = (flow(model, until, start, 1e-11) for until in (EARLY, LATE))
     growth = (late - early) / (LATE - EARLY)
     unit = growth / np.linalg.norm(growth)
     offset = late - LATE * growth
@@ -87,13 +83,9 @@ def literal(grid, name):
     return tau * np.linalg.norm(growth), tau * np.linalg.norm(offset)
 
 
-def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(
-    recipe, monkeypatch
-):
+def test_a_recipe_is_certified_and_its_constants_are_those_of_the_model(recipe):
     """To 1e-6, by an independent solver of the literal flow; the text shows them."""
     name, grid, folder = recipe
-    slope = {"steep": lambda m: 1 / (1 + np.exp(2 * m))}
-    monkeypatch.setattr(literal_cls, "SLOPES", literal_cls.SLOPES | slope)
     results = load_all(folder)
     assert with_status(results, *CERTIFIED).all()
     cell = results.isel({axis: CELL.get(axis, -1) for axis in results.status.dims})
