@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..checks import BadInput, at_least, between, names_of, of_kind, reals
 from ..compilation import full_precision
 from ..data.corpus import Corpus, check_corpus
-from ..flow.cls import Flow, FlowStatus
+from ..flow.cls import Flow
 from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
     coverage,
@@ -27,9 +27,9 @@ from ..model.selection import (
     selected_tokens,
 )
 from ..problem import Problem, check, nothing_to_select, usable
-from ..status import Status
-from .limit import Limit, LimitStatus, limit
-from .max_margin import MaxMargin, MaxMarginStatus, max_margin
+from ..status import Reason, Status
+from .limit import Limit, limit
+from .max_margin import MaxMargin, max_margin
 from .pairs import (
     ROUNDINGS,
     AbstractPairs,
@@ -126,21 +126,6 @@ class TrialStatus(Status):
         "Not certified: the integration or the max-margin solver broke down, or the "
         "numbers are out of range.",
     )
-
-
-class Reason(Status):
-    """The first condition of a certificate that does not hold, if any."""
-
-    NONE = 0, "All conditions hold."
-    FLOW = 1, "The flow did not reach its norm: `FlowStatus`."
-    MARGIN = 2, "No max-margin solution of the selection: `MaxMarginStatus`."
-    LIMIT = 3, "No late flow is predicted: `LimitStatus`."
-    LINE = 4, "Margins are off the late flow: `late_flow_residual`."
-    COMING = 5, "What may still come could move a score: `perturbation_bound`."
-    HISTORY = 6, "What only the path decides still changes: `history_change`."
-    TIES = 7, "Ties may be off their rest."
-    NUMBERS = 8, "Numbers are out of range, weights negative, or labels of no class."
-    NOTHING = 9, "Nothing to select: in no sequence do entries differ in value."
 
 
 # The statuses that a certificate stands behind.
@@ -278,8 +263,8 @@ def certify(
 ) -> Certificate:
     """Certify that a flow converges to the limit that its selection predicts.
 
-    It is certified if its limit is PREDICTED, p lies in the basin, and three numbers
-    are at most the tolerance: the bound B on what inactive pairs and all else may do,
+    It is if its late flow is predicted, p lies in the basin, and three numbers are at
+    most the tolerance: the bound B on what inactive pairs and all else may do,
     |D_kᵀ(p − p_mm log t − ρ)| of every active pair, and the last change of the part of
     ρ that the path decides.
 
@@ -347,7 +332,6 @@ def certificate_of(
     bound = come.bound(end.late.basin)
     found = Measured(
         flow_status=flow.status,
-        margin_status=end.margin.status,
         limit_status=end.late.status,
         late_flow_residual=residual if jumps is None else 0.0 * residual,
         perturbation_bound=bound,
@@ -355,15 +339,11 @@ def certificate_of(
         displacement=come.displacement,
         largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
     )
-    reason = reason_against(found, tolerance)
-    status = classify_end(reason, found, outcome_of(corpus, covered), tied)
+    reason = jnp.where(nothing, Reason.NOTHING, reason_against(found, tolerance))
     sound = jnp.all(jnp.array([*usable(problem).values()]))
-    for holds, its_reason, its_status in (
-        (nothing, Reason.NOTHING, TrialStatus.AT_REST),
-        (~sound, Reason.NUMBERS, TrialStatus.FAILED),
-    ):
-        reason = jnp.where(holds, its_reason, reason).astype(jnp.int32)
-        status = jnp.where(holds, its_status, status).astype(jnp.int32)
+    reason = jnp.where(sound, reason, Reason.NUMBERS).astype(jnp.int32)
+    outcome, paired = outcome_of(corpus, covered), end.pairs.held.any()
+    status = classify_end(reason, outcome, tied, paired)
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -386,7 +366,6 @@ class Measured(NamedTuple):
     """What is measured of an end, and judged; numbers are in scores."""
 
     flow_status: Int[Scalar, ""]
-    margin_status: Int[Scalar, ""]
     limit_status: Int[Scalar, ""]
     late_flow_residual: Float[Scalar, ""]
     perturbation_bound: Float[Scalar, ""]
@@ -408,19 +387,15 @@ def reason_against(found: Measured, tolerance: float = TOLERANCE) -> Int[Scalar,
     rounding = _rounding(found.largest_score)
     double = found.late_flow_residual.dtype == jnp.float64
     coarse = 1 if double else SINGLE_PRECISION
-    hypotheses = {
-        Reason.FLOW: found.flow_status == FlowStatus.REACHED,
-        Reason.MARGIN: found.margin_status == MaxMarginStatus.SOLVED,
-        Reason.LIMIT: found.limit_status == LimitStatus.PREDICTED,
+    holds = {
         Reason.LINE: found.late_flow_residual <= tolerance + rounding,
         Reason.COMING: found.perturbation_bound <= tolerance,
         Reason.HISTORY: found.history_change <= coarse * tolerance,
         Reason.TIES: found.displacement <= tolerance,
     }
-    reason = jnp.asarray(Reason.NONE, jnp.int32)
-    for name, holds in reversed(hypotheses.items()):
-        reason = jnp.where(holds, reason, name)
-    return reason
+    own = [jnp.where(true, Reason.NONE, reason) for reason, true in holds.items()]
+    every = jnp.stack([found.flow_status, found.limit_status, *own])
+    return every[jnp.argmax(every != Reason.NONE)].astype(jnp.int32)
 
 
 def _rounding(largest_score: Float[Scalar, ""]) -> Float[Scalar, ""]:
@@ -433,40 +408,38 @@ def resolves(largest_score: Float[Scalar, ""]) -> Bool[Scalar, ""]:
     return _rounding(largest_score) <= TOLERANCE
 
 
+# How a run ends that is not certified for some reason; of all others it is UNRESOLVED.
+_ENDS = {
+    Reason.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
+    Reason.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
+    Reason.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    Reason.FAILED: TrialStatus.FAILED,
+    Reason.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
+    Reason.NOT_CONVERGED: TrialStatus.FAILED,
+    Reason.NUMBERS: TrialStatus.FAILED,
+    Reason.NOTHING: TrialStatus.AT_REST,
+}
+
+
 def classify_end(
     reason: Int[Scalar, ""],
-    found: Measured,
     outcome: Int[Scalar, ""],
     tied: Bool[Scalar, ""],
+    paired: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    """Return the `TrialStatus` of an end: its outcome if it is certified."""
-    flow_status, margin_status = found.flow_status, found.margin_status
-    status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
-    broken = margin_status == MaxMarginStatus.NOT_CONVERGED
-    status = jnp.where(broken, TrialStatus.FAILED, status)
-    # A flow that did not reach its norm has the status of its own.
-    own = jnp.asarray(list(_OF_FLOW.values()), status.dtype)[flow_status]
-    status = jnp.where(flow_status != FlowStatus.REACHED, own, status)
+    """Return the `TrialStatus` of an end: its outcome if it is certified.
+
+    Some tokens are `tied`, and some compete beside these (`paired`), or not.
+    """
+    ends = [_ENDS.get(each, TrialStatus.UNRESOLVED) for each in Reason]
+    certified = reason == Reason.NONE
+    status = jnp.where(certified, outcome, jnp.asarray(ends, outcome.dtype)[reason])
     # Ties rest while what is left converges, or does not move at all.
-    nothing_moves = (margin_status == MaxMarginStatus.NO_PAIRS) & (
-        flow_status == FlowStatus.NORM_NOT_REACHED
-    )
-    certified = status <= TrialStatus.SELECTED
     rests = jnp.where(certified, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
+    nothing_moves = ~paired & (reason == Reason.NORM_NOT_REACHED)
     rests = jnp.where(nothing_moves, TrialStatus.AT_REST, rests)
     failed = status >= TrialStatus.OUT_OF_STEPS
     return jnp.where(tied & ~failed, rests, status).astype(jnp.int32)
-
-
-_OF_FLOW = {
-    FlowStatus.REACHED: TrialStatus.UNRESOLVED,
-    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
-    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
-    FlowStatus.FAILED: TrialStatus.FAILED,
-    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
-}
 
 
 def outcome_of(corpus: Corpus, covered: Float[Array, " classes"]) -> Int[Scalar, ""]:

@@ -19,12 +19,11 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import BadInput, finite, precise
 from ..compilation import full_precision
-from ..status import Status
+from ..status import Reason
 from .generation import generated_point, is_long
 from .pairs import AbstractPairs, PairList, PairMask
 from .qp import (
     ACTIVE,
-    Answer,
     Candidate,
     QuadraticProgram,
     measured,
@@ -44,34 +43,6 @@ from .qp import (
 SPANNED = 0.375
 
 
-class MaxMarginStatus(Status):
-    """What is proved of a max-margin problem, from numbers measured on the tokens."""
-
-    SOLVED = (
-        0,
-        "The relative gap and the infeasibility are below 4096 eps (9e-13 in double, "
-        "5e-4 in single precision). In double precision the gap may also be 12 eps Σ "
-        "λ ‖E_s − E_r‖ / ‖p_mm‖, up to 4e-10. By constraint generation both numbers "
-        "are below 1e-10.",
-    )
-    INFEASIBLE = (
-        1,
-        "There is no solution, since a convex combination Σ λ (E_s − E_r) vanishes: "
-        "its length is below 64 eps (1.4e-14 in double, 8e-6 in single precision) of "
-        "Σ λ ‖E_s − E_r‖, by constraint generation below 1e-12 of it.",
-    )
-    NO_PAIRS = 2, "There is no constraint, so p = 0."
-    NOT_CONVERGED = (
-        3,
-        "Nothing is claimed: the margin, or the differences that decide it, may be "
-        "below √eps of the longest difference, or p and its duals too large or too "
-        "small for the precision.",
-    )
-
-
-_UNSOLVED = MaxMarginStatus.NOT_CONVERGED
-
-
 class MaxMargin(eqx.Module):
     """Solution of the max-margin problem with its certificate.
 
@@ -89,7 +60,7 @@ class MaxMargin(eqx.Module):
         gap: relative duality gap |1 − (Σλ − ½‖Dᵀλ‖²) / ½‖p_mm‖²|.
         infeasibility: max(0, 1 − min over the pairs of p_mmᵀ(E_s − E_r)).
         iterations: of the interior point.
-        status: a `MaxMarginStatus`.
+        status: the `Reason` why there is none; NONE if it is solved.
     """
 
     direction: Float[Array, " dim"]
@@ -110,10 +81,16 @@ def max_margin(
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
-    The returned numbers prove the status. SOLVED: p is feasible, and the duals λ ≥ 0
-    bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖². With the
+    The returned numbers prove the status. Solved (NONE): p is feasible, and the duals
+    λ ≥ 0 bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖². With the
     infeasibility δ, ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap). INFEASIBLE: a
-    feasible p would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
+    feasible p would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0. Without pairs p = 0 solves it.
+
+    Gap and infeasibility of a solution are below 4096 eps (9e-13 in double, 5e-4 in
+    single precision); in double precision the gap may also be 12 eps Σ λ ‖E_s − E_r‖ /
+    ‖p_mm‖, up to 4e-10. The combination that refutes a problem is shorter than 64 eps
+    (1.4e-14 or 8e-6) of Σ λ ‖E_s − E_r‖. By constraint generation the numbers are below
+    1e-10 and 1e-12.
 
     Tokens may have any common scale at which λ ~ ‖E‖⁻² does not overflow (1e±150 in
     double, 1e±18 in single precision). As measured in double precision, every problem
@@ -204,7 +181,10 @@ def _solve(
     # Numbers that scaling back takes to zero or to infinity prove nothing.
     back = survives(answer.direction, direction) & survives(answer.duals, duals)
     known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
-    status = jnp.where(known | ~some, _status(answer, some), _UNSOLVED)
+    status = jnp.where(answer.refuted, Reason.INFEASIBLE, Reason.NOT_CONVERGED)
+    status = jnp.where(answer.solved, Reason.NONE, status)
+    status = jnp.where(known, status, Reason.NOT_CONVERGED)
+    status = jnp.where(some, status, Reason.NONE)
     none = some.astype(embeddings.dtype)
     direction = jnp.where(known, direction, 0.0)
     return MaxMargin(
@@ -218,13 +198,6 @@ def _solve(
         iterations=iterations,
         status=status.astype(jnp.int32),
     )
-
-
-def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
-    """The status that the numbers prove."""
-    status = jnp.where(answer.refuted, MaxMarginStatus.INFEASIBLE, _UNSOLVED)
-    status = jnp.where(answer.solved, MaxMarginStatus.SOLVED, status)
-    return jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
 
 
 def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar, ""]]:

@@ -24,14 +24,12 @@ from jaxselect import (
     solve,
 )
 from jaxselect.data.loss import EXPONENTIAL
-from jaxselect.flow.cls import FlowStatus
 from jaxselect.flow.control import FlowSettings
 from jaxselect.margin import pairs
-from jaxselect.margin.certificate import Reason, certify
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.margin.certificate import certify
 from jaxselect.report import because, in_words
 from jaxselect.stages import Proof, _judged
+from jaxselect.status import Reason
 from tests.problem.independent import (
     Model,
     differences,
@@ -285,22 +283,12 @@ def test_words_about_importance_are_said_where_it_is_defined():
 
 
 @pytest.mark.parametrize("reason", list(Reason)[1:])
-def test_the_reason_is_said_with_its_own_status_and_number(reason):
+def test_the_reason_is_said_with_its_own_number(reason):
     found, replace = solved(queried(0)[0]), dataclasses.replace
-    part = {
-        Reason.FLOW: FlowStatus.OUT_OF_STEPS,
-        Reason.MARGIN: MaxMarginStatus.INFEASIBLE,
-        Reason.LIMIT: LimitStatus.NOT_ATTRACTING,
-    }
-    flow, margin, limit = (jnp.asarray(status.value) for status in part.values())
     number = {Reason.LINE: 1.0, Reason.COMING: 2.0, Reason.HISTORY: 3.0}
     residual, bound, change = map(jnp.asarray, number.values())
     end = found.certificate.ending
-    end = replace(
-        end,
-        margin=replace(end.margin, status=margin),
-        late=replace(end.late, status=limit, history_change=change),
-    )
+    end = replace(end, late=replace(end.late, history_change=change))
     certificate = replace(
         found.certificate,
         ending=end,
@@ -309,10 +297,9 @@ def test_the_reason_is_said_with_its_own_status_and_number(reason):
         status=jnp.asarray(TrialStatus.UNRESOLVED.value),
         reason=jnp.asarray(reason.value),
     )
-    stage = replace(found.stage, flow=replace(found.flow, status=flow))
-    said = str(replace(found, stage=stage, certificate=certificate)).splitlines()[1]
+    said = str(replace(found, certificate=certificate)).splitlines()[1]
     size = f" It is {number[reason]:g}." if reason in number else ""
-    sentence = in_words(found.problem, part.get(reason, reason).sentence)
+    sentence = in_words(found.problem, reason.sentence)
     assert said == f"Why: {sentence}{size}"
 
 
@@ -371,7 +358,7 @@ def test_an_end_that_is_not_certified_says_why():
     why = f"{Reason.LINE.sentence} It is {alone.late_flow_residual:.3g}."
     assert because(problem, alone, off) == f"Why: {why}"
     short = solve(problem, settings=FlowSettings(max_steps=8))
-    assert "\nWhy: It took `max_steps` steps." in str(short)
+    assert "\nWhy: The flow took `max_steps` steps." in str(short)
     assert "Why" not in str(found)
 
 

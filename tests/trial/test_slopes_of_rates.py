@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.rates import REAL_RATES
-from jaxselect import Corpus, LimitStatus, Parameters
+from jaxselect import Corpus, Parameters, Reason
 from jaxselect.convergence import rates
 
 TOKENS = BAGS = DIM = 6
@@ -113,7 +113,7 @@ def moved(move, problem):
             start.head,
         )
         found = rates(there, corpus, step_size * (1 + 0.1 * move))
-        smooth = (found.status == LimitStatus.PREDICTED) & ~found.kink
+        smooth = (found.status == Reason.NONE) & ~found.kink
         return jnp.stack([getattr(found, name) for name in REAL_RATES]), smooth
 
     one = jnp.ones_like(move)
