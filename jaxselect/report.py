@@ -17,7 +17,14 @@ from jaxtyping import Array, Bool, Float
 from .checks import BadInput, names_of, shown, whole
 from .data.loss import NEXT_TOKEN
 from .flow.cls import Flow, direction_error
-from .margin.certificate import CERTIFIED, TOLERANCE, Certificate, TrialStatus, resolves
+from .margin.certificate import (
+    CERTIFIED,
+    FURTHER,
+    TOLERANCE,
+    Certificate,
+    TrialStatus,
+    resolves,
+)
 from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem
 from .status import Reason
@@ -276,7 +283,7 @@ def advice(
     if status == TrialStatus.NORM_NOT_REACHED:
         norm = jnp.linalg.norm(flow.query)
         return f"What to do: ask for a norm below {norm:.2g}, solve(…, until_norm=…)."
-    if not resolves(10 * jnp.max(jnp.abs(rows @ flow.query))):
+    if not resolves(FURTHER * jnp.max(jnp.abs(rows @ flow.query))):
         return (
             f"What to do: no larger norm helps, as scores there are rounded by more "
             f"than the tolerance, {TOLERANCE:g}. Entries of equal value may never "

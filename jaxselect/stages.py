@@ -29,6 +29,7 @@ from .flow.dissipation import dissipates
 from .flow.integration import cancellation
 from .margin.certificate import (
     CERTIFIED,
+    FURTHER,
     TOLERANCE,
     Certificate,
     TrialStatus,
@@ -79,9 +80,9 @@ _LARGE = 2**13
 # From so many numbers in entries and rows on a program is worth optimising: measured.
 _LONG = 2**20
 
-# ‖p‖ at which an end is judged first where no norm is given, and by how much it grows
-# until the next time; log t does so, too. Chosen: beyond 10⁴ a decade takes few steps.
-FIRST_NORM, FURTHER = 1e4, 10.0
+# ‖p‖ at which an end is judged first where no norm is given. Chosen: beyond 10⁴ a
+# decade takes few steps.
+FIRST_NORM = 1e4
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0

@@ -48,6 +48,9 @@ SCORE_ROUNDINGS = 256
 # Factor of the tolerance of `history_change` in single precision, where p ~ 10⁴ is
 # known to 10⁻³ and no gradient corrects this part of it.
 SINGLE_PRECISION = 100
+# By how much ‖p‖, and log t with it, grows until an end that is not certified is judged
+# again.
+FURTHER = 10.0
 # A class is captured where less than this share of its sequences keeps its tokens.
 CAPTURED_SHARE = 0.5
 # Largest share of a sequence off its selected token, times κ̄ and the spread of its
@@ -162,7 +165,7 @@ class Certificate(eqx.Module):
         ending: selection, pairs, max-margin solution and late flow.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
         perturbation_bound: bound B on the change of a score, from this p on, by all
-            that may still come: inactive pairs, omitted terms, ties, steps.
+            that may still come: inactive pairs, omitted terms, ties.
         coverage: of each class, the share of the sequences whose important tokens are
             all selected; NaN if none has one. Labels ±1 are in the order +1, −1.
         status: a `TrialStatus`.
@@ -311,12 +314,12 @@ def certificate_of(
     *,
     tolerance: float = TOLERANCE,
     ties: RestingTies | None = None,
-    jumps: Float[Scalar, ""] | None = None,
+    come: "Perturbations | None" = None,
 ) -> Certificate:
     """Certify a given ending.
 
-    With a bound on the way of its `jumps` it is one of gradient descent, which need not
-    have reached its line yet: theorem 3e.4 does not ask for it.
+    What may still `come` is that of the flow, unless it is given. Then p need not have
+    reached its line yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
     tied = jnp.asarray(False) if ties is None else ties.tied
@@ -326,14 +329,14 @@ def certificate_of(
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
-    come = perturbations(problem, end, here, tolerance, ties=ties)
-    if jumps is not None:
-        come = come._replace(steps=jumps)
+    asked = 1.0 if come is None else 0.0
+    if come is None:
+        come = perturbations(problem, end, here, tolerance, ties=ties)
     bound = come.bound(end.late.basin)
     found = Measured(
         flow_status=flow.status,
         limit_status=end.late.status,
-        late_flow_residual=residual if jumps is None else 0.0 * residual,
+        late_flow_residual=asked * residual,
         perturbation_bound=bound,
         history_change=end.late.history_change,
         displacement=come.displacement,
@@ -488,7 +491,6 @@ class Perturbations(NamedTuple):
         inactive: by the forces of inactive pairs.
         omitted: by the terms that the pair sum leaves out.
         ties: by ties that are not quite at rest.
-        steps: by the jumps of gradient descent; zero of a flow.
         displacement: what ties themselves may be off their rest, in scores.
         force: bound on the force of every pair, per unit of τ.
     """
@@ -498,13 +500,12 @@ class Perturbations(NamedTuple):
     inactive: Float[Scalar, ""]
     omitted: Float[Scalar, ""]
     ties: Float[Scalar, ""]
-    steps: Float[Scalar, ""]
     displacement: Float[Scalar, ""]
     force: Float[Array, "*pairs"]
 
     def bound(self, basin: Float[Scalar, ""]) -> Float[Scalar, ""]:
         """Bound B on the change of a score difference; ∞ beyond the basin."""
-        ways = self.inactive, self.omitted, self.ties, self.steps
+        ways = self.inactive, self.omitted, self.ties
         held = jnp.isfinite(farthest(self.distance, ways, basin))
         return jnp.where(held, self.longest * sum(ways), jnp.inf)
 
@@ -586,7 +587,6 @@ def perturbations(
         inactive=jnp.sum(jnp.where(inactive & ~attracts, ways, 0.0)),
         omitted=omitted,
         ties=tied,
-        steps=jnp.zeros_like(distance),
         displacement=displacement,
         force=force,
     )

@@ -24,8 +24,8 @@ from jaxselect import (
     stages,
 )
 from jaxselect.compilation import fast_compile_options, progress
-from jaxselect.margin.certificate import CERTIFIED, TrialStatus, resolves
-from jaxselect.stages import FIRST_NORM, FURTHER
+from jaxselect.margin.certificate import CERTIFIED, FURTHER, TrialStatus, resolves
+from jaxselect.stages import FIRST_NORM
 from jaxselect.status import Reason
 from tests.tolerances import assert_close
 
