@@ -115,6 +115,17 @@ def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
         assert found.runs[0].numbers.startswith(words)
 
 
+def test_reasons_are_read_by_the_names_that_a_sweep_stored(folder):
+    """Of a version that numbered them otherwise, and had another."""
+    changed = {"status": TrialStatus.UNRESOLVED, "reason": 40}
+    rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
+    results = store.load_all(folder)
+    for name, words in (("TIES", Reason.TIES.sentence[:-1]), ("LIMIT", "LIMIT")):
+        results.attrs["reasons"] = {name: 40}
+        (found,) = uncertified(results)
+        assert found.runs[0].numbers.startswith(f"{words}; ‖p‖")
+
+
 OTHERS = [
     {},
     {"precision": "float32", "until_norm": 1e3, "seed": (3,)},
