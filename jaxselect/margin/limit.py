@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import of_kind
@@ -366,14 +366,16 @@ def prove(
         used, strength.log_scale - pairs.leads(embeddings @ offset), 0.0
     )
     duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
-    factor = _curvature(pairs, duals, active)
-    number = len(active.size)
-    columns = jnp.concatenate([active.left.T, jnp.diag(active.inverse)], axis=1)
-    solved = cho_solve(factor, columns)
-    square = pairs.products(active.left, solved[:, : len(embeddings)].T)
-    square = jnp.maximum(square, 0.0)
-    reach = jnp.where(used, jnp.sqrt(square), 0.0)
-    trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
+    missing = active.inverse * (active.axes @ margin.direction)
+    missing = missing - pairs.divergence(duals) @ active.left
+    # With H = RᵀR, lengths in the norm of H⁻¹ are those of R⁻ᵀ times the vectors.
+    root, lower = _curvature(pairs, duals, active)
+    vectors = active.left.T, jnp.diag(active.inverse), missing[:, None]
+    together = jnp.concatenate(vectors, axis=1)
+    solved = solve_triangular(root, together, trans="T", lower=lower)
+    number = len(active.left)
+    reach = jnp.where(used, pairs.lengths(solved[:, :number].T), 0.0)
+    trace = jnp.sum(solved[:, number:-1] ** 2)
 
     size = jnp.abs(duals)
     known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
@@ -386,13 +388,10 @@ def prove(
     off = jnp.max(jnp.where(margin.active, jnp.abs(pairs.leads(scores) - 1), 0.0))
     off = off + ROUNDINGS * eps * longest
 
-    missing = active.inverse * (active.axes @ margin.direction)
-    missing = missing - pairs.divergence(duals) @ active.left
-    left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
-    left = left + jnp.sum(unsure * reach)
+    left = jnp.linalg.norm(solved[:, -1]) + jnp.sum(unsure * reach)
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
-    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
+    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * reach**2, 0.0))
     widest = jnp.max(jnp.where(used, pairs.lengths(embeddings), 0.0))
     farthest = jnp.max(reach)
     found = Minimum(
