@@ -10,14 +10,13 @@ it (`qp`).
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, finite, precise
+from ..checks import BadInput, is_array, reals, shown
 from ..compilation import full_precision
 from ..status import Reason
 from .generation import generated_point, is_long
@@ -25,14 +24,12 @@ from .pairs import AbstractPairs, PairList, PairMask
 from .qp import (
     ACTIVE,
     Candidate,
-    QuadraticProgram,
     measured,
     nearest_point,
     norm,
     normalise,
     polish,
     survives,
-    times_two_to,
     unit_size,
 )
 
@@ -125,29 +122,14 @@ def max_margin(
         >>> [round(x, 4) for x in solution.direction.tolist()]
         [0.5, 0.0]
     """
-    _check(embeddings, pairs)
+    embeddings = reals("embeddings", embeddings, "vocabulary, dim")
     if not isinstance(pairs, AbstractPairs):
+        square = (len(embeddings), len(embeddings))
+        if not is_array(pairs, jnp.bool_) or pairs.shape != square:
+            raise BadInput(f"pairs {shown(pairs)}: wanted a mask of shape {square}")
         pairs = PairMask(jnp.asarray(pairs))
     fixed = jax.lax.stop_gradient(embeddings)
     return with_derivatives(embeddings, _solve(fixed, pairs))
-
-
-def _check(embeddings: Any, pairs: Any) -> None:
-    """Refuse anything but an array E and a mask of pairs of its rows."""
-    given = {"embeddings": embeddings}
-    if not isinstance(pairs, AbstractPairs):
-        given["pairs"] = pairs
-    for name, value in given.items():
-        if not hasattr(value, "dtype") or len(value.shape) != 2:
-            raise BadInput(f"{name} of type {type(value).__name__}: wanted a matrix")
-    number = len(embeddings)
-    precise("embeddings", embeddings)
-    finite("embeddings", embeddings)
-    if isinstance(pairs, AbstractPairs):
-        return
-    if pairs.dtype != jnp.bool_ or pairs.shape != (number, number):
-        kind = f"{pairs.dtype}{list(pairs.shape)}"
-        raise BadInput(f"pairs of type {kind}: wanted bool[{number}, {number}]")
 
 
 def with_derivatives(
@@ -167,21 +149,21 @@ def _solve(
     """Solve the problem without derivatives."""
     wins, loses = pairs.any_by_token(pairs.held)
     involved = (wins | loses)[:, None]
-    tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
-    problem = QuadraticProgram(tokens, pairs, blur)
-    candidate, iterations = _by_interior_point(problem)
-    answer = measured(problem, candidate)
+    tokens, exponent, lost = unit_size(jnp.where(involved, embeddings, 0.0))
+    candidate, iterations = _by_interior_point(tokens, pairs)
+    answer = measured(tokens, pairs, candidate)
     some = pairs.held.any()
 
-    direction = times_two_to(answer.direction, -exponent)
-    duals = times_two_to(times_two_to(answer.duals, -exponent), -exponent)
+    direction = jnp.ldexp(answer.direction, -exponent)
+    duals = jnp.ldexp(answer.duals, -2 * exponent)
     duals = jnp.where(answer.refuted & ~answer.solved, answer.duals, duals)
     # Numbers that a processor takes for zero are given as zero.
     duals = jnp.where(duals >= jnp.finfo(duals.dtype).tiny, duals, 0.0)
     # Numbers that scaling back takes to zero or to infinity prove nothing.
     back = survives(answer.direction, direction) & survives(answer.duals, duals)
     known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
-    status = jnp.where(answer.refuted, Reason.INFEASIBLE, Reason.NOT_CONVERGED)
+    refuted = answer.refuted & ~lost
+    status = jnp.where(refuted, Reason.INFEASIBLE, Reason.NOT_CONVERGED)
     status = jnp.where(answer.solved, Reason.NONE, status)
     status = jnp.where(known, status, Reason.NOT_CONVERGED)
     status = jnp.where(some, status, Reason.NONE)
@@ -200,9 +182,10 @@ def _solve(
     )
 
 
-def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar, ""]]:
+def _by_interior_point(
+    tokens: Float[Array, "vocabulary dim"], pairs: AbstractPairs
+) -> tuple[Candidate, Int[Scalar, ""]]:
     """Compute the nearest point of the hull, polish it, and scale it to p."""
-    tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)
     if isinstance(pairs, PairList) and is_long(axes, pairs):
         found, iterations, edges = generated_point(axes, pairs)
