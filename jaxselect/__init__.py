@@ -16,7 +16,7 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
 * what `solve` does, step by step: `cls_flow`, `flow_to_end`, `Flow`, `FlowSettings`,
   `selected_tokens`, `competing_pairs`, `max_margin`, `MaxMargin`, `limit`, `Limit`,
   `predict_end`, `PredictedEnd`, `certify`, `Certificate`
-* importance: `importance`, `coverage`, `explain`
+* importance: `importance`, `coverage`
 * else: `BadInput`, `fast_compile_options`, `keep_compiled_programs`
 
 The packages hold the rest: `data`, `model`, `flow`, `margin` and `sweep`. Importing
@@ -66,7 +66,6 @@ from .margin.certificate import (
     PredictedEnd as PredictedEnd,
     TrialStatus as TrialStatus,
     certify as certify,
-    explain as explain,
     predict_end as predict_end,
 )
 from .margin.limit import Limit as Limit, limit as limit

@@ -8,22 +8,19 @@ for ever (mathematics, section 3e).
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, at_least, between, names_of, of_kind, reals
+from ..checks import BadInput, at_least, between, of_kind, reals
 from ..compilation import full_precision
-from ..data.corpus import Corpus, check_corpus
+from ..data.corpus import Corpus
 from ..flow.cls import Flow
 from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
     coverage,
-    important_tokens,
     selected_tokens,
 )
 from ..problem import Problem, check, nothing_to_select, usable
@@ -635,51 +632,3 @@ def _gross_forces(
     omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
     bent = response(spread, corpus.loss, margin)
     return _GrossForces(force, bent, omitted)
-
-
-def explain(
-    found: Certificate, corpus: Corpus, words: Sequence[str] | None = None
-) -> str:
-    """Say how a run ended, and which important words attention does not select.
-
-    A token is important if it occurs with one label only. In a small corpus this
-    includes incidental words, so a run may be PARTIAL although every sequence selects a
-    word.
-
-    Args:
-        found: result of `certify`.
-        corpus: the sequences of that run.
-        words: the word of every token; token ids by default.
-
-    Returns:
-        Lines to print: the status with its sentence, then a line for each important
-        token that some sequence holds and does not select.
-
-    Raises:
-        BadInput: fewer words than tokens.
-    """
-    of_kind("found", found, Certificate)
-    check_corpus(corpus)
-    if words is not None:
-        names_of("words", words, corpus.vocabulary)
-    names = range(corpus.vocabulary) if words is None else words
-    tokens, labels = np.asarray(corpus.tokens), np.asarray(corpus.labels)
-    chosen = np.asarray(found.ending.selected)
-    held = np.asarray(important_tokens(corpus)[corpus.tokens] & corpus.present)
-    every, missed = np.unique(tokens[held]), np.unique(tokens[held & ~chosen])
-    status = TrialStatus(int(found.status))
-    lines = [
-        f"{status.name}. {status.sentence}",
-        f"{len(every) - len(missed)} of {len(every)} important tokens are selected "
-        "wherever they occur.",
-    ]
-    for token in missed:
-        there = held & (tokens == token)
-        left = (there & ~chosen).any(axis=1)
-        instead = np.unique(tokens[left][chosen[left]])
-        lines.append(
-            f"  {names[token]} (label {labels[there.any(axis=1)][0]}): "
-            f"{left.sum()} of {there.sum()} sequences select "
-            f"{', '.join(str(names[other]) for other in instead)} in its place"
-        )
-    return "\n".join(lines)
