@@ -324,7 +324,7 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
         return numbers, (found.late.status, found.path.status)
 
     drifts, stays = resolve(1e-7), resolve(0.5)
-    assert drifts[1] == (Reason.COMING, Reason.NONE)
+    assert drifts[1] == (Reason.LINE, Reason.NONE)
     assert np.isnan(drifts[0]).all()
     # Without the drift token 3 does no harm.
     assert stays[1] == (Reason.NONE, Reason.NONE)
