@@ -14,10 +14,9 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
 * how fast: `rates`, `resolve_limit`, `Rates`, `RateSettings`, `ResolvedLimit`
 * many runs: `Grid`, `run_grid`, `load`, `run_trial`, `Trial`, `TrialSettings`
 * what `solve` does, step by step: `cls_flow`, `flow_to_end`, `Flow`, `FlowSettings`,
-  `FlowStatus`; `selected_tokens`, `competing_pairs`, `max_margin`, `MaxMargin`,
-  `MaxMarginStatus`; `limit`, `Limit`, `LimitStatus`; `predict_end`, `PredictedEnd`,
-  `certify`, `Certificate`
-* importance: `importance`, `coverage`, `explain`
+  `selected_tokens`, `competing_pairs`, `max_margin`, `MaxMargin`, `limit`, `Limit`,
+  `predict_end`, `PredictedEnd`, `certify`, `Certificate`
+* importance: `importance`, `coverage`
 * else: `BadInput`, `fast_compile_options`, `keep_compiled_programs`
 
 The packages hold the rest: `data`, `model`, `flow`, `margin` and `sweep`. Importing
@@ -60,21 +59,18 @@ from .data.synthetic import (
     multi_class as multi_class,
     several_relevant as several_relevant,
 )
-from .flow.cls import Flow as Flow, FlowStatus as FlowStatus, cls_flow as cls_flow
+from .flow.cls import Flow as Flow, cls_flow as cls_flow
 from .flow.control import FlowSettings as FlowSettings
 from .margin.certificate import (
     Certificate as Certificate,
     PredictedEnd as PredictedEnd,
-    Reason as Reason,
     TrialStatus as TrialStatus,
     certify as certify,
-    explain as explain,
     predict_end as predict_end,
 )
-from .margin.limit import Limit as Limit, LimitStatus as LimitStatus, limit as limit
+from .margin.limit import Limit as Limit, limit as limit
 from .margin.max_margin import (
     MaxMargin as MaxMargin,
-    MaxMarginStatus as MaxMarginStatus,
     max_margin as max_margin,
 )
 from .model.parameters import (
@@ -107,6 +103,7 @@ from .stages import (
     flow_to_end as flow_to_end,
     solve as solve,
 )
+from .status import Reason as Reason
 from .sweep.grid import Grid as Grid
 from .sweep.labels import load as load
 from .sweep.launch import run_grid as run_grid

@@ -22,7 +22,7 @@ from .checks import at_least, between, of_kind, whole
 from .compilation import compiled_alone, full_precision
 from .data.corpus import Corpus
 from .flow.adjoint import nan_where
-from .flow.cls import Flow, FlowStatus, direction_error, flow_up_to
+from .flow.cls import Flow, direction_error, flow_up_to
 from .flow.control import FlowSettings
 from .flow.crossing import (
     Crossing,
@@ -32,14 +32,12 @@ from .flow.crossing import (
     slope_settings,
 )
 from .margin.certificate import (
-    CERTIFIED,
     PredictedEnd,
     certificate_of,
     selection,
 )
 from .margin.limit import (
     Limit,
-    LimitStatus,
     limit,
     log_time_to_error,
     norm_to_error,
@@ -52,6 +50,7 @@ from .model.parameters import Parameters, check_problem
 from .model.selection import selected_output
 from .model.step import Embed, alignment_error, embedding_step
 from .problem import Problem, attention, check
+from .status import Reason
 
 # Force of a pair, in units of its c_k, below which it moves nothing any more.
 _FADED = 1e-13
@@ -104,9 +103,10 @@ class ResolvedLimit(eqx.Module):
     Attributes:
         path: the flow, without derivatives.
         selected: the final selection, (n, w).
-        margin: its max-margin solution; NaN where `late` is NOT_SETTLED.
-        late: the late flow p_mm log t + ρ; NOT_SETTLED and NaN where the path broke off
-            or its end is not certified.
+        margin: its max-margin solution.
+        late: the late flow p_mm log t + ρ, with the `Reason` why the end of the path is
+            not certified. Numbers of both are NaN where the path broke off, or where a
+            late flow is predicted and not certified.
         kink: whether a small move of E changes the active pairs.
         crossings: the last crossing of every event that was asked for.
     """
@@ -195,8 +195,7 @@ def resolve_limit(
         spans=spans,
     )
     fixed_end = jax.lax.stop_gradient((problem, path, margin, late))
-    settled = _settled(*fixed_end, selected)
-    status = jnp.where(settled, late.status, LimitStatus.NOT_SETTLED)
+    status = _reason_against(*fixed_end, selected)
     known = _one_or_nan(status)
 
     def numbers(one: Any, *names: str) -> Any:
@@ -238,24 +237,22 @@ def _faded(
     return jnp.minimum(jnp.sum(later), len(acting) - 1)
 
 
-def _settled(
+def _reason_against(
     problem: Problem,
     path: Flow,
     margin: MaxMargin,
     late: Limit,
     selected: Bool[Array, "sequences width"],
-) -> Bool[Scalar, ""]:
-    """Whether the path reached its end and the prediction is certified there."""
+) -> Int[Scalar, ""]:
+    """Return the `Reason` why the end of a path is not certified."""
     end = PredictedEnd(selected=selected, margin=margin, late=late)
-    status = certificate_of(problem, path, end).status
-    certified = jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
-    predicted = late.status == LimitStatus.PREDICTED
-    return (path.status == FlowStatus.REACHED) & (certified | ~predicted)
+    return certificate_of(problem, path, end).reason
 
 
 def _one_or_nan(status: Int[Scalar, ""]) -> Float[Scalar, ""]:
     """Return 1 for a settled flow, else NaN, which makes derivatives NaN, too."""
-    return jnp.where(status != LimitStatus.NOT_SETTLED, 1.0, jnp.nan)
+    of_selection = (status >= Reason.INFEASIBLE) & (status < Reason.LINE)
+    return jnp.where((status == Reason.NONE) | of_selection, 1.0, jnp.nan)
 
 
 class Rates(eqx.Module):
@@ -284,8 +281,8 @@ class Rates(eqx.Module):
             small move of E. Derivatives are then one-sided.
         history_dim: dimension of the part of ρ that only the path decides; derivatives
             go through the path for it.
-        status: a `LimitStatus`; the late rates hold if it is PREDICTED. If it is
-            NOT_SETTLED (the path broke off, or its end is not certified), all rates but
+        status: a `Reason`; the late rates hold if it is NONE. If the path broke off, or
+            if its selection has a late flow, but no certificate, all rates but
             `lemma_error` are NaN with their derivatives; in reverse mode the
             derivatives of `lemma_error` are NaN, too. A larger
             `RateSettings.until_log_time` may settle it.
@@ -350,8 +347,8 @@ def rates(
         >>> bags = assumption_one(jax.random.key(0), **sizes)
         >>> start = gaussian_reduced(jax.random.key(1), vocabulary=8, dim=1e6)
         >>> found = rates(start, bags, 50.0)
-        >>> LimitStatus(found.status.item()).name
-        'PREDICTED'
+        >>> bool(found.status == Reason.NONE)
+        True
         >>> bool(found.log_time_to_error > found.selection_log_time)
         True
     """

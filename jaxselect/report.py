@@ -16,19 +16,18 @@ from jaxtyping import Array, Bool, Float
 
 from .checks import BadInput, names_of, shown, whole
 from .data.loss import NEXT_TOKEN
-from .flow.cls import Flow, FlowStatus, direction_error
+from .flow.cls import Flow, direction_error
 from .margin.certificate import (
     CERTIFIED,
+    FURTHER,
     TOLERANCE,
     Certificate,
-    Reason,
     TrialStatus,
     resolves,
 )
-from .margin.limit import LimitStatus
-from .margin.max_margin import MaxMarginStatus
 from .model.attention import Attention, attend_bags, functional_margin
 from .problem import Problem
+from .status import Reason
 
 if TYPE_CHECKING:
     import xarray
@@ -227,7 +226,7 @@ def error_constant(found: Certificate) -> Float[Array, "*lanes"]:
     The risk certifies a direction, and no part of the constant that a path decides.
     """
     late = found.ending.late
-    whole = (late.status == LimitStatus.PREDICTED) & (late.history_dim == 0)
+    whole = (late.status == Reason.NONE) & (late.history_dim == 0)
     sure = (found.reason == Reason.NONE) | whole
     return jnp.where(sure, late.error_constant, jnp.nan)
 
@@ -238,22 +237,18 @@ def because(problem: Problem, found: Certificate, flow: Flow) -> str:
     why, status = "Why", TrialStatus(int(found.status))
     if status in CERTIFIED and reason != Reason.NOTHING:
         # What was trained elsewhere may come without its time.
-        late = Reason.LIMIT <= reason <= Reason.HISTORY and jnp.isfinite(flow.log_time)
+        late = Reason.SEVERAL_SELECTED <= reason <= Reason.HISTORY
+        late &= bool(jnp.isfinite(flow.log_time))
         if not late or jnp.isfinite(error_constant(found)):
             return ""
         why = "The error constant is open"
-    part = {
-        Reason.FLOW: FlowStatus(int(flow.status)),
-        Reason.MARGIN: MaxMarginStatus(int(end.margin.status)),
-        Reason.LIMIT: LimitStatus(int(end.late.status)),
-    }
     number = {
         Reason.LINE: found.late_flow_residual,
         Reason.COMING: found.perturbation_bound,
         Reason.HISTORY: end.late.history_change,
     }
     size = f" It is {number[reason]:.3g}." if reason in number else ""
-    return f"{why}: {in_words(problem, part.get(reason, reason).sentence)}{size}"
+    return f"{why}: {in_words(problem, reason.sentence)}{size}"
 
 
 def advice(
@@ -288,7 +283,7 @@ def advice(
     if status == TrialStatus.NORM_NOT_REACHED:
         norm = jnp.linalg.norm(flow.query)
         return f"What to do: ask for a norm below {norm:.2g}, solve(…, until_norm=…)."
-    if not resolves(10 * jnp.max(jnp.abs(rows @ flow.query))):
+    if not resolves(FURTHER * jnp.max(jnp.abs(rows @ flow.query))):
         return (
             f"What to do: no larger norm helps, as scores there are rounded by more "
             f"than the tolerance, {TOLERANCE:g}. Entries of equal value may never "

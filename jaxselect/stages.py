@@ -23,15 +23,15 @@ from numpy.typing import ArrayLike
 from .checks import BadInput, between, increasing, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced, progress
 from .data.components import centred_in_components
-from .flow.cls import Flow, FlowStatus, Held, arrived, cls_flow
+from .flow.cls import Flow, Held, arrived, cls_flow
 from .flow.control import STEPPERS, FlowSettings
 from .flow.dissipation import dissipates
 from .flow.integration import cancellation
 from .margin.certificate import (
     CERTIFIED,
+    FURTHER,
     TOLERANCE,
     Certificate,
-    Reason,
     TrialStatus,
     certificate_of,
     certify,
@@ -60,7 +60,7 @@ from .report import (
     summary,
     table,
 )
-from .status import Status
+from .status import Reason, Status
 from .ties import Ties, contract, find_ties, left_out, no_ties
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ _LARGE = 2**13
 # From so many numbers in entries and rows on a program is worth optimising: measured.
 _LONG = 2**20
 
-# ‖p‖ at which an end is judged first where no norm is given, and by how much it grows
-# until the next time; log t does so, too. Chosen: beyond 10⁴ a decade takes few steps.
-FIRST_NORM, FURTHER = 1e4, 10.0
+# ‖p‖ at which an end is judged first where no norm is given. Chosen: beyond 10⁴ a
+# decade takes few steps.
+FIRST_NORM = 1e4
 
 # Time that ties get to settle, in units of 1/μ.
 _SETTLING = 1000.0
@@ -221,8 +221,8 @@ def flow_to_end(
         >>> bags = from_sequences([[0, 1], [0, 1], [0, 2]], [1, -1, 1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
         >>> last = jax.jit(flow_to_end)(attention(start, bags), until_norm=1e6)
-        >>> bool(last.contracted), FlowStatus(last.flow.status.item()).name
-        (True, 'REACHED')
+        >>> bool(last.contracted), bool(last.flow.status == Reason.NONE)
+        (True, True)
     """
     check(problem)
     positive("until_norm", until_norm)
@@ -276,7 +276,7 @@ def _none_yet(stage: Stage) -> Stage:
     flow = dataclasses.replace(
         stage.flow,
         path_log_times=jnp.full_like(stage.flow.path_log_times, jnp.inf),
-        status=jnp.full_like(stage.flow.status, FlowStatus.FAILED),
+        status=jnp.full_like(stage.flow.status, Reason.FAILED),
     )
     return dataclasses.replace(stage, flow=flow)
 
@@ -297,7 +297,7 @@ def _after(before: Stage, stage: Stage) -> Stage:
         path_query=jnp.where(passed[:, None], former.path_query, flow.path_query),
     )
     same = before.point.clock_start == stage.point.clock_start
-    same &= former.status == FlowStatus.REACHED
+    same &= former.status == Reason.NONE
     same &= before.contracted == stage.contracted
     start = jnp.where(same, before.problem.start, stage.problem.start)
     problem = stage.problem.starting_at(start)
@@ -368,15 +368,15 @@ def _stage(
     longest = jnp.maximum(until_norm, jnp.linalg.norm(start))
     longest = longest * (1 + jnp.sqrt(jnp.finfo(start.dtype).eps))
     lawful &= ~(jnp.linalg.norm(query) > longest)
-    status = jnp.where(stuck, FlowStatus.FORCES_CANCEL, flow.status)
-    status = jnp.where(lawful, status, FlowStatus.FAILED)
+    status = jnp.where(stuck, Reason.FORCES_CANCEL, flow.status)
+    status = jnp.where(lawful, status, Reason.FAILED)
     following = _following(status, contracted, stuck, until < LATEST)
     if point.query.dtype != jnp.float64:
         # Ties are not proved to rest in single precision.
         following = jnp.full_like(following, Next.NOTHING)
     settled = following == Next.SETTLED
     again = (following == Next.WHOLE) | (following == Next.CONTINUED)
-    status = jnp.where(settled, FlowStatus.FORCES_CANCEL, status)
+    status = jnp.where(settled, Reason.FORCES_CANCEL, status)
     log_time = log_time_of(origin, flow.log_time, begun)
     log_time = jnp.where(lawful, log_time, before)
     # Ties that have settled are found on the clock on which they formed.
@@ -413,15 +413,15 @@ def _following(
     stuck: Bool[Scalar, ""],
     bounded: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    """Choose the stage after one that ended with this `FlowStatus`."""
-    cancel = (status == FlowStatus.FORCES_CANCEL) & ~stuck
-    changed = status == FlowStatus.TIES_DISTURBED
-    unresolved = status == FlowStatus.TIME_UNRESOLVED
+    """Choose the stage after one that ended for this `Reason`."""
+    cancel = (status == Reason.FORCES_CANCEL) & ~stuck
+    changed = status == Reason.TIES_DISTURBED
+    unresolved = status == Reason.TIME_UNRESOLVED
     whole = unresolved | changed | (cancel & contracted)
     following = jnp.where(whole, Next.WHOLE, Next.NOTHING)
     following = jnp.where(unresolved & contracted, Next.CONTINUED, following)
     following = jnp.where(cancel & ~contracted, Next.CONTRACTED, following)
-    settled = bounded & (status == FlowStatus.NORM_NOT_REACHED)
+    settled = bounded & (status == Reason.NORM_NOT_REACHED)
     return jnp.where(settled, Next.SETTLED, following).astype(jnp.int32)
 
 
@@ -880,7 +880,7 @@ def _onward(found: Solved) -> Point:
     """Find where a flow goes on, if its end is not certified, but may be later."""
     stage, status = found.stage, found.certificate.status
     largest = FURTHER * jnp.max(jnp.abs(found.problem.scores(stage.point.query)))
-    later = (stage.flow.status == FlowStatus.REACHED) & resolves(largest)
+    later = (stage.flow.status == Reason.NONE) & resolves(largest)
     later &= ~jnp.isin(status, jnp.array(CERTIFIED, status.dtype))
     later &= found.certificate.reason != Reason.NUMBERS
     same = jnp.where(stage.contracted, Next.CONTINUED, Next.WHOLE)

@@ -1,4 +1,4 @@
-"""Statuses that can say what they mean."""
+"""Statuses that say what they mean, and the reasons why something is not known."""
 
 import enum
 
@@ -46,3 +46,71 @@ class Status(enum.IntEnum):
         """Every status and its sentence, a line each."""
         width = max(len(status.name) for status in cls)
         return "\n".join(f"{status.name:{width}}  {status.sentence}" for status in cls)
+
+
+class Reason(Status):
+    """Why something is not known: the first condition that does not hold, if any.
+
+    A flow, a max-margin solution and a late flow have one each as their `status`. The
+    `reason` of a certificate is the first of these and of its own.
+    """
+
+    NONE = 0, "All conditions hold."
+    NORM_NOT_REACHED = (
+        1,
+        "The flow reached `until_log_time` with ‖p‖ below `until_norm`.",
+    )
+    FORCES_CANCEL = (
+        2,
+        "The forces of tied tokens cancel: the strongest exceeds eps^{−0.7}, their sum "
+        "is less than a hundredth of it, and the curvature along v is positive. The "
+        "flow orthogonal to the ties is not integrated.",
+    )
+    OUT_OF_STEPS = 3, "The flow took `max_steps` steps."
+    FAILED = (
+        4,
+        "A number was not finite, steps became too short, or p went where no gradient "
+        "flow goes; p and log_time are the last good ones.",
+    )
+    TIME_UNRESOLVED = (
+        5,
+        "Tokens change places, or p returns to its course or passes the norm, within "
+        "one rounding of log(1+t).",
+    )
+    TIES_DISTURBED = (
+        6,
+        "A losing token regained a thousandth of the weight beside ties, or losing "
+        "tokens move the ties from equilibrium.",
+    )
+    INFEASIBLE = (
+        7,
+        "The max-margin problem has no solution, since to rounding a convex "
+        "combination Σ λ (E_s − E_r) of its pairs vanishes.",
+    )
+    NOT_CONVERGED = (
+        8,
+        "Nothing is claimed of the max-margin problem: the margin, or the differences "
+        "that decide it, may be below √eps of the longest difference, or p and its "
+        "duals too large or too small for the precision.",
+    )
+    SEVERAL_SELECTED = (
+        9,
+        "A sequence keeps several tokens; their mutual weights are not predicted here.",
+    )
+    NOT_ATTRACTING = (
+        10,
+        "The force of some active pairs is towards the losing token (c_k ≤ 0), and no "
+        "strict minimum of Φ is proved.",
+    )
+    NO_MINIMISER = (
+        11,
+        "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
+        "the dual of some active pair is zero, and D_kᵀp − log t grows without bound, "
+        "or Newton's method ended elsewhere.",
+    )
+    LINE = 12, "Margins are off the late flow: `late_flow_residual`."
+    COMING = 13, "What may still come could move a score: `perturbation_bound`."
+    HISTORY = 14, "What only the path decides still changes: `history_change`."
+    TIES = 15, "Ties may be off their rest."
+    NUMBERS = 16, "Numbers are out of range, weights negative, or labels of no class."
+    NOTHING = 17, "Nothing to select: in no sequence do entries differ in value."

@@ -185,10 +185,6 @@ CALLS = {
             "pairs": [*RECORD, jnp.eye(3)],
         },
     ),
-    jaxselect.explain: (
-        {"found": FOUND, "corpus": BAGS},
-        {"found": RECORD, "corpus": RECORD, "words": [3, "abc", ["a"], OBJECT]},
-    ),
     jaxselect.embedding_step: (
         {"parameters": START, "corpus": BAGS, "step_size": 1.0},
         {"parameters": STARTS, "corpus": CORPORA, "step_size": [*NUMBER, None]},

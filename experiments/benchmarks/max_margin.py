@@ -170,7 +170,8 @@ def compare(
     import jax
     import jax.numpy as jnp
 
-    from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+    from jaxselect.margin.max_margin import max_margin
+    from jaxselect.status import Reason
 
     drawn = [
         instance(family, size, settings.seed + lane) for lane in range(settings.lanes)
@@ -185,7 +186,7 @@ def compare(
     solution = jax.block_until_ready(batch(embeddings, pairs))
     first = embeddings[0], pairs[0]
     jax.block_until_ready(one(*first))
-    if (solution.status != MaxMarginStatus.SOLVED).any():
+    if (solution.status != Reason.NONE).any():
         raise BadInput(f"{family} at |S| = {size}: a lane of ours was not solved")
     # The value of the duals bounds ½‖p‖² from below, whoever found p.
     bound = np.asarray(solution.norm) ** 2 * (1 - np.asarray(solution.gap)) / 2

@@ -19,16 +19,12 @@ from scipy.optimize import nnls
 
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import (
-    FlowStatus,
-    cls_flow,
-    direction_error,
-    velocity,
-)
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.flow.cls import cls_flow, direction_error, velocity
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import competing_pairs, selected_tokens
 from jaxselect.problem import attention
+from jaxselect.status import Reason
 
 ALONE, BESIDE = 0, 1
 """Places of the two flows: of p alone, and of p beside v."""
@@ -115,8 +111,8 @@ def follow(after: Parameters, corpus: Corpus, marks: jax.Array) -> dict[str, jax
         "support_pairs": competing_pairs(*_alone(chosen[BESIDE], corpus, support)),
         "supports": support,
         "same_selection": jnp.all(chosen[ALONE] == chosen[BESIDE]),
-        "reached": jnp.stack([alone.status, beside.status]) == FlowStatus.REACHED,
-        "solved": solved.status == MaxMarginStatus.SOLVED,
+        "reached": jnp.stack([alone.status, beside.status]) == Reason.NONE,
+        "solved": solved.status == Reason.NONE,
         "directions": solved.direction[:-1],
         "norms": norms,
         "errors": errors,

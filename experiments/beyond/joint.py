@@ -64,10 +64,10 @@ from experiments.theory.two_classes import Real
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
+from jaxselect.status import Reason
 from jaxselect.sweep.store import read_chunk
 
 BLOCK = 32
@@ -414,7 +414,7 @@ def laws(plan: Settings, rows: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             one: dict[str, Any] = {
                 "trained": name,
                 "dim": dim,
-                "reached": int((here["status"] == FlowStatus.REACHED).sum()),
+                "reached": int((here["status"] == Reason.NONE).sum()),
                 "form_change": largest(finite(here["form_change"])),
             }
             for quantity, ratio in ratios.items():

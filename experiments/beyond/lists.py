@@ -34,8 +34,9 @@ from experiments.theory.joint_flow import joint_flow
 from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect.flow.cls import FlowSettings
 from jaxselect.model.parameters import Parameters
+from jaxselect.status import Reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,7 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
         scores = (end.embeddings @ end.query)[bags]
         best = jnp.take_along_axis(bags, scores.argmax(axis=1)[:, None], axis=1)
         certified = kept_list(end, corpus).kept
-        return best[:, 0], flow.status == FlowStatus.REACHED, certified
+        return best[:, 0], flow.status == Reason.NONE, certified
 
     def ends(runs: list[tuple[np.ndarray, Small]]) -> list[np.ndarray]:
         # The last runs are filled up: one program serves all.

@@ -41,10 +41,11 @@ from jaxselect.data.corpus import from_sequences
 from jaxselect.data.loss import NEXT_TOKEN
 from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus, certify
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention, key_query
 from jaxselect.stages import solve
+from jaxselect.status import Reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,7 @@ def separate(bags: np.ndarray, chosen: np.ndarray, size: int = 0) -> tuple:
         size: number of tokens and axes to pad to, so that problems share a program.
 
     Returns:
-        p, its norm and a `MaxMarginStatus`.
+        p, its norm and a `Reason`.
     """
     number, length, _ = bags.shape
     tokens = bags.reshape(number * length, -1).astype(float)
@@ -193,7 +194,7 @@ def separate(bags: np.ndarray, chosen: np.ndarray, size: int = 0) -> tuple:
     padded = np.pad(inside.T, ((0, room), (0, wide)))
     found = SOLVE(padded, np.pad(pairs, (0, room)))
     direction = axes @ np.asarray(found.direction)[: len(inside)]
-    return direction, float(found.norm), MaxMarginStatus(found.status.item())
+    return direction, float(found.norm), Reason(found.status.item())
 
 
 ALONE = np.array([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]])
@@ -491,10 +492,10 @@ def rank_point(sequences: int, dim: int) -> RankPoint:
     for seed in range(DRAWS):
         products, best = rank_draw(seed, sequences, dim)
         found, _, status = separate(products, best, size=sequences * LENGTH)
-        if status == MaxMarginStatus.SOLVED:
+        if status == Reason.NONE:
             matrix = found.reshape(dim, dim)
             ranks[seed] = np.linalg.matrix_rank(matrix, tol=RANK_TOLERANCE)
-        contradicted += feasible(products, best) != (status == MaxMarginStatus.SOLVED)
+        contradicted += feasible(products, best) != (status == Reason.NONE)
     solved = ranks > 0
     return RankPoint(
         int(solved.sum()),

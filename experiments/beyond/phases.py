@@ -38,11 +38,12 @@ from experiments.theory.two_classes import step_size as step_size_of
 from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
-from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.cls import cls_flow
 from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
+from jaxselect.status import Reason
 from jaxselect.sweep.store import read_chunk
 
 MARKS = np.geomspace(0.05, 80.0, 192)
@@ -223,7 +224,7 @@ def observe(
         log_time=jnp.where(returned, back, jnp.nan),
         least=end.min(),
         most=end.max(),
-        reached=(status == FlowStatus.REACHED).astype(jnp.int32),
+        reached=(status == Reason.NONE).astype(jnp.int32),
     )
 
 

@@ -46,9 +46,9 @@ from jaxselect.convergence import (
     selection_event,
 )
 from jaxselect.flow.crossing import crossings_and_query
-from jaxselect.margin.limit import LimitStatus
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention
+from jaxselect.status import Reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def phase_diagram(settings: Settings, log_steps: np.ndarray) -> dict[str, np.nda
             rows.append(jax.tree.map(lambda *leaves: np.stack(leaves), *cells))
             advance(1)
     diagram = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    diagram["predicted"] = diagram["status"] == LimitStatus.PREDICTED
+    diagram["predicted"] = diagram["status"] == Reason.NONE
     return diagram | {"dims": np.array(settings.dims), "step_sizes": np.exp(log_steps)}
 
 

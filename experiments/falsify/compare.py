@@ -11,11 +11,12 @@ import numpy as np
 from jax import Array
 
 from jaxselect.data.corpus import Corpus
-from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.certificate import TrialStatus, certify
 from jaxselect.margin.final import direction_is_final
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import attention
+from jaxselect.status import Reason
 
 from .forces import Lanes, lane, stacked
 from .problem import BAGS, DIM, TOKENS, WIDTH, Problem
@@ -266,7 +267,7 @@ def _compare(
             Finding(
                 given,
                 TrialStatus(int(status)).name,
-                FlowStatus(int(flow)).name,
+                Reason(int(flow)).name,
                 certified=line or bool(final),
                 line=line,
                 figures={"log_time": float(log_time)},

@@ -27,7 +27,6 @@ from experiments.common.devices import configure
 from experiments.common.study import check, presets
 from jaxselect.data.corpus import Corpus
 from jaxselect.margin.certificate import CERTIFIED, TOLERANCE, Certificate, TrialStatus
-from jaxselect.margin.max_margin import MaxMarginStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.stages import Stage
 from jaxselect.ties import Ties
@@ -537,8 +536,7 @@ def judge(
                 corpus.tokens, corpus.counts, corpus.labels, strict=True
             )
         ]
-    status = MaxMarginStatus(int(found.ending.margin.status))
-    if status == MaxMarginStatus.NO_PAIRS:
+    if not found.ending.pairs.held.any():
         # Nothing competes: every bag is one entry.
         holds["no pairs"] = all(len(bag.entries) == 1 for bag in bags)
         return Verdict(holds, values)

@@ -10,14 +10,15 @@ from experiments.common.edges import ASSUMPTION_ONE, SIZES
 from experiments.common.flags import to_flags
 from experiments.common.numbers import num
 from experiments.common.runs import CERTIFIED
-from jaxselect.margin.certificate import Reason, TrialStatus
+from jaxselect.margin.certificate import TrialStatus
+from jaxselect.status import Reason
 
 SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""
 NUMBERS = {
-    Reason.LINE: "late_flow_residual",
-    Reason.COMING: "perturbation_bound",
-    Reason.HISTORY: "history_change",
+    "LINE": "late_flow_residual",
+    "COMING": "perturbation_bound",
+    "HISTORY": "history_change",
 }
 """What exceeds the tolerance, by reason."""
 
@@ -88,9 +89,13 @@ def _cause(run: xr.Dataset, status: str) -> str:
     )
     if status != "UNRESOLVED":
         return end
-    reason = Reason(run.reason.item())
-    size = f" {num(run[NUMBERS[reason]].item())}" if reason in NUMBERS else ""
-    return f"{reason.sentence.rstrip('.').replace('`', '')}{size}; {end}"
+    names = {code: name for name, code in run.attrs["reasons"].items()}
+    name = names[run.reason.item()]
+    size = f" {num(run[NUMBERS[name]].item())}" if name in NUMBERS else ""
+    # A sweep of another version may have reasons of its own.
+    known = Reason.__members__.get(name)
+    said = name if known is None else known.sentence.rstrip(".").replace("`", "")
+    return f"{said}{size}; {end}"
 
 
 def command(grid: dict[str, Any], where: dict[str, Any]) -> str:

@@ -6,13 +6,11 @@ import numpy as np
 
 from experiments.text.counts import SparseCorpus
 from jaxselect.data.corpus import from_counts
-from jaxselect.flow.integration import FlowStatus
-from jaxselect.margin.certificate import CERTIFIED, Reason, TrialStatus
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import Problem, attention
 from jaxselect.stages import Solved
+from jaxselect.status import Reason
 
 # ‖p‖ at the end of a flow on reviews, some ten thousand log-times from where the
 # selection is final: the steps to there are few, and forces fade slowly.
@@ -42,7 +40,7 @@ def summarise(solved: Solved) -> dict:
     rest, limit = solved.stage.ties.rest, solved.limit
     status = TrialStatus(int(found.status))
     numbers = {
-        "flow_status": FlowStatus(int(flow.status)).name,
+        "flow_status": Reason(int(flow.status)).name,
         "log_time": float(flow.log_time),
         "steps": int(flow.num_steps),
         "norm": float(np.linalg.norm(solved.trained)),
@@ -52,13 +50,13 @@ def summarise(solved: Solved) -> dict:
         "reason": Reason(int(found.reason)).name,
         "tied_words": len(tied_words(solved)),
         "tied_dimensions": int(np.any(solved.stage.ties.axes, axis=1).sum()),
-        "margin_status": MaxMarginStatus(int(margin.status)).name,
+        "margin_status": Reason(int(margin.status)).name,
         "pairs": int(margin.pairs.held.sum()),
         "active_pairs": int(margin.active.sum()),
         "gap": float(margin.gap),
         "infeasibility": float(margin.infeasibility),
         "growth": float(margin.norm),
-        "limit_status": LimitStatus(int(limit.status)).name,
+        "limit_status": Reason(int(limit.status)).name,
         "late_flow_residual": float(found.late_flow_residual),
         "perturbation_bound": float(found.perturbation_bound),
     }

@@ -80,7 +80,8 @@ def certify_descent(
     end = predict_end(problem, query, flow.log_time, earlier_query)
     coming = perturbations(problem, end, (query, flow.log_time), TOLERANCE)
     way = jumps(problem, end, coming, step_size * jnp.exp(-flow.log_time))
-    return certificate_of(problem, flow, end, jumps=way)
+    coming = coming._replace(inactive=coming.inactive + way)
+    return certificate_of(problem, flow, end, come=coming)
 
 
 def jumps(

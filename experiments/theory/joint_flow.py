@@ -100,7 +100,7 @@ class JointFlow(eqx.Module):
         query: p at the end.
         head: v at the end.
         log_time: log(1+t) at the end.
-        status: a `FlowStatus`.
+        status: the `Reason` why it broke off; NONE (0) if it did not.
         num_steps: steps tried.
         num_rejected: of these, rejected.
         path_log_times: the log-times asked for; ∞ after the end of the flow.
@@ -165,14 +165,14 @@ def joint_flow(
             zero, a bound that is NaN, times that go back.
 
     Example:
-        >>> from jaxselect import FlowStatus, from_sequences
+        >>> from jaxselect import from_sequences
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> v = jnp.array([1.0, -1.0, 0.0])
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), v)
         >>> end = jax.jit(joint_flow)(start, bags, until_log_time=1e4)
         >>> value = end.embeddings[0] @ end.head
-        >>> FlowStatus(end.status.item()).name, round(value.item(), -3)
-        ('REACHED', 10000.0)
+        >>> end.status.item(), round(value.item(), -3)
+        (0, 10000.0)
     """
     check_problem(parameters, corpus)
     if corpus.classes is not None:

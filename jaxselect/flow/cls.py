@@ -41,6 +41,7 @@ from ..model.attention import (
 )
 from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, Stratum, check
+from ..status import Reason
 from .adjoint import Doubt, in_both_modes
 from .bdf import Equation, integrate_bdf
 from .control import (
@@ -49,15 +50,7 @@ from .control import (
     seen_at,
     skips_a_force,
 )
-from .integration import (
-    End,
-    Events,
-    FlowStatus,
-    Integration,
-    cancellation,
-    integrate,
-    status_of,
-)
+from .integration import End, Events, Integration, cancellation, integrate, status_of
 from .rodas import Rodas5P
 
 # Latest checkpoint that counts as earlier than the end, as a fraction of its log-time.
@@ -178,7 +171,7 @@ class Flow(eqx.Module):
     Attributes:
         query: p at the end.
         log_time: log(1+t) at the end.
-        status: a `FlowStatus`.
+        status: the `Reason` why it did not reach its norm or time; NONE if it did.
         num_steps: number of steps, rejected ones included.
         path_log_times: the values of log(1+t) asked for; ∞ after the end of the flow.
         path_query: p at these times; ∞ after the end of the flow.
@@ -203,7 +196,7 @@ def arrived(query: Float[Array, " dim"], log_time: Float[Scalar, ""]) -> Flow:
     return Flow(
         query=query,
         log_time=log_time,
-        status=jnp.asarray(FlowStatus.REACHED, jnp.int32),
+        status=jnp.asarray(Reason.NONE, jnp.int32),
         num_steps=jnp.asarray(0, jnp.int32),
         path_log_times=jnp.zeros((0,), query.dtype),
         path_query=jnp.zeros((0, len(query)), query.dtype),
@@ -253,8 +246,8 @@ def cls_flow(
         >>> from jaxselect import Parameters, attention
         >>> after = Parameters(jnp.eye(2), jnp.zeros(2), jnp.array([1.0, 0.0]))
         >>> flow = jax.jit(cls_flow)(attention(after, bags), until_norm=1e6)
-        >>> FlowStatus(flow.status.item()).name
-        'REACHED'
+        >>> bool(flow.status == Reason.NONE)
+        True
         >>> round(jnp.linalg.norm(flow.query).item())
         1000000
     """
@@ -301,7 +294,7 @@ def flow_up_to(
     inputs = problem, *_real(problem, 0.0, until_norm, log_time, path_log_times), None
     events = OrderedDict()
     if known is not None and until_norm is not None:
-        events["norm"] = known.status == FlowStatus.REACHED
+        events["norm"] = known.status == Reason.NONE
     fixed, end = lax.stop_gradient((inputs, End(log_time, events)))
     if known is None:
         known, _ = _flow(fixed, settings, known=end)
@@ -557,17 +550,17 @@ def _status(
     net = jnp.linalg.norm(field(log_time, moved, problem)) * jnp.exp(-strongest)
     status = status_of(found, growth, held=~(net > _CANCELS * longest))
     if problem.until_norm is not None:
-        bounded = (status == FlowStatus.REACHED) & (problem.until_norm != jnp.inf)
-        status = jnp.where(bounded, FlowStatus.NORM_NOT_REACHED, status)
+        bounded = (status == Reason.NONE) & (problem.until_norm != jnp.inf)
+        status = jnp.where(bounded, Reason.NORM_NOT_REACHED, status)
         # Check ‖p‖ itself: its event may pass within a rounding of τ.
         off = jnp.abs(_past_norm(log_time, moved, problem))
         there = off <= jnp.sqrt(jnp.finfo(moved.dtype).eps) * problem.until_norm
-        passed = jnp.where(there, FlowStatus.REACHED, FlowStatus.TIME_UNRESOLVED)
+        passed = jnp.where(there, Reason.NONE, Reason.TIME_UNRESOLVED)
         status = jnp.where(found.end.by("norm"), passed, status)
-    status = jnp.where(found.end.by("return"), FlowStatus.TIES_DISTURBED, status)
-    status = jnp.where(over, FlowStatus.REACHED, status)
+    status = jnp.where(found.end.by("return"), Reason.TIES_DISTURBED, status)
+    status = jnp.where(over, Reason.NONE, status)
     finite = jnp.isfinite(moved).all()
-    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
+    return jnp.where(finite, status, Reason.FAILED).astype(jnp.int32)
 
 
 @full_precision

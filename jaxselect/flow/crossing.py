@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from ..checks import whole
 from ..compilation import full_precision
 from ..problem import Problem, check
+from ..status import Reason
 from .adjoint import Doubt
 from .cls import Flow, cls_flow, flow_up_to, velocity
 from .control import FlowSettings
-from .integration import FlowStatus
 
 # Parts of an interval, each a thousandth of the time in which tokens change places.
 _PARTS = 32
@@ -330,7 +330,7 @@ def _on_path(
     """
     ahead = jax.vmap(lambda query: jax.lax.stop_gradient(event(query)))(path.path_query)
     after, times = ahead > 0, path.path_log_times
-    reached = path.status == FlowStatus.REACHED
+    reached = path.status == Reason.NONE
     crossed = reached & after[-1] & ~after.all()
     without = jnp.where(after[-1], 0.0, jnp.inf).astype(times.dtype)
     without = jnp.where(reached, without, jnp.nan)

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from ..data.corpus import Corpus
 from ..model.attention import log_strongest_pull
-from ..status import Status
+from ..status import Reason
 from .rodas import DenseOutput
 
 # (s, y, problem) → h.
@@ -42,35 +42,6 @@ _CANCELLATION_POWER = 0.7
 # Newton's method for the time of an event ends with a step of 1e-9, the last that it
 # needs: the error left is of the order of its square.
 _CLOSE, _NEWTON_STEPS = 1e-9, 32
-
-
-class FlowStatus(Status):
-    """How a flow ended."""
-
-    REACHED = 0, "It reached the norm or the time that was asked for."
-    NORM_NOT_REACHED = 1, "It reached `until_log_time` with ‖p‖ below `until_norm`."
-    FORCES_CANCEL = (
-        2,
-        "The forces of tied tokens cancel: the strongest exceeds eps^{−0.7}, their sum "
-        "is less than a hundredth of it, and the curvature along v is positive. The "
-        "flow orthogonal to the ties is not integrated.",
-    )
-    OUT_OF_STEPS = 3, "It took `max_steps` steps."
-    FAILED = (
-        4,
-        "A number was not finite, steps became too short, or p went where no gradient "
-        "flow goes; p and log_time are the last good ones.",
-    )
-    TIME_UNRESOLVED = (
-        5,
-        "Tokens change places, or p returns to its course or passes the norm, within "
-        "one rounding of log(1+t).",
-    )
-    TIES_DISTURBED = (
-        6,
-        "A losing token regained a thousandth of the weight beside ties, or losing "
-        "tokens move the ties from equilibrium.",
-    )
 
 
 class End(NamedTuple):
@@ -306,23 +277,23 @@ def status_of(
     *,
     held: Bool[Scalar, ""] | bool = True,
 ) -> Int[Scalar, ""]:
-    """Return the `FlowStatus` of an integration that a time or cancellation may end.
+    """Return the `Reason` that an integration ended for, at a time or by cancellation.
 
     At a tie forces balance each other (`held`), and the growth rate of a displacement
     of p along v is negative.
     """
     solution = found.solution
     slow = solution.result == dfx.RESULTS.max_steps_reached
-    status = jnp.where(slow, FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED)
+    status = jnp.where(slow, Reason.OUT_OF_STEPS, Reason.FAILED)
     reached = solution.result == dfx.RESULTS.successful
-    status = jnp.where(reached, FlowStatus.REACHED, status)
+    status = jnp.where(reached, Reason.NONE, status)
     spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
-    status = jnp.where(spent, FlowStatus.TIME_UNRESOLVED, status)
+    status = jnp.where(spent, Reason.TIME_UNRESOLVED, status)
     tied = held & (growth < 0)
-    tied = jnp.where(tied, FlowStatus.FORCES_CANCEL, FlowStatus.TIME_UNRESOLVED)
+    tied = jnp.where(tied, Reason.FORCES_CANCEL, Reason.TIME_UNRESOLVED)
     status = jnp.where(found.end.by("cancellation"), tied, status)
     finite = jnp.isfinite(found.state).all()
-    return jnp.where(finite, status, FlowStatus.FAILED).astype(jnp.int32)
+    return jnp.where(finite, status, Reason.FAILED).astype(jnp.int32)
 
 
 class Recorder(dfx.AbstractAdaptiveSolver):

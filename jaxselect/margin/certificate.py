@@ -8,28 +8,25 @@ for ever (mathematics, section 3e).
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, at_least, between, names_of, of_kind, reals
+from ..checks import BadInput, at_least, between, of_kind, reals
 from ..compilation import full_precision
-from ..data.corpus import Corpus, check_corpus
-from ..flow.cls import Flow, FlowStatus
+from ..data.corpus import Corpus
+from ..flow.cls import Flow
 from ..model.attention import attend_bags, functional_margin, log_weighted_residual
 from ..model.selection import (
     coverage,
-    important_tokens,
     selected_tokens,
 )
 from ..problem import Problem, check, nothing_to_select, usable
-from ..status import Status
-from .limit import Limit, LimitStatus, limit
-from .max_margin import MaxMargin, MaxMarginStatus, max_margin
+from ..status import Reason, Status
+from .limit import Limit, limit
+from .max_margin import MaxMargin, max_margin
 from .pairs import (
     ROUNDINGS,
     AbstractPairs,
@@ -48,6 +45,9 @@ SCORE_ROUNDINGS = 256
 # Factor of the tolerance of `history_change` in single precision, where p ~ 10⁴ is
 # known to 10⁻³ and no gradient corrects this part of it.
 SINGLE_PRECISION = 100
+# By how much ‖p‖, and log t with it, grows until an end that is not certified is judged
+# again.
+FURTHER = 10.0
 # A class is captured where less than this share of its sequences keeps its tokens.
 CAPTURED_SHARE = 0.5
 # Largest share of a sequence off its selected token, times κ̄ and the spread of its
@@ -128,21 +128,6 @@ class TrialStatus(Status):
     )
 
 
-class Reason(Status):
-    """The first condition of a certificate that does not hold, if any."""
-
-    NONE = 0, "All conditions hold."
-    FLOW = 1, "The flow did not reach its norm: `FlowStatus`."
-    MARGIN = 2, "No max-margin solution of the selection: `MaxMarginStatus`."
-    LIMIT = 3, "No late flow is predicted: `LimitStatus`."
-    LINE = 4, "Margins are off the late flow: `late_flow_residual`."
-    COMING = 5, "What may still come could move a score: `perturbation_bound`."
-    HISTORY = 6, "What only the path decides still changes: `history_change`."
-    TIES = 7, "Ties may be off their rest."
-    NUMBERS = 8, "Numbers are out of range, weights negative, or labels of no class."
-    NOTHING = 9, "Nothing to select: in no sequence do entries differ in value."
-
-
 # The statuses that a certificate stands behind.
 CERTIFIED = tuple(status for status in TrialStatus if status <= TrialStatus.AT_REST)
 
@@ -177,7 +162,7 @@ class Certificate(eqx.Module):
         ending: selection, pairs, max-margin solution and late flow.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
         perturbation_bound: bound B on the change of a score, from this p on, by all
-            that may still come: inactive pairs, omitted terms, ties, steps.
+            that may still come: inactive pairs, omitted terms, ties.
         coverage: of each class, the share of the sequences whose important tokens are
             all selected; NaN if none has one. Labels ±1 are in the order +1, −1.
         status: a `TrialStatus`.
@@ -279,8 +264,8 @@ def certify(
 ) -> Certificate:
     """Certify that a flow converges to the limit that its selection predicts.
 
-    It is certified if its limit is PREDICTED, p lies in the basin, and three numbers
-    are at most the tolerance: the bound B on what inactive pairs and all else may do,
+    It is if its late flow is predicted, p lies in the basin, and three numbers are at
+    most the tolerance: the bound B on what inactive pairs and all else may do,
     |D_kᵀ(p − p_mm log t − ρ)| of every active pair, and the last change of the part of
     ρ that the path decides.
 
@@ -327,12 +312,12 @@ def certificate_of(
     *,
     tolerance: float = TOLERANCE,
     ties: RestingTies | None = None,
-    jumps: Float[Scalar, ""] | None = None,
+    come: "Perturbations | None" = None,
 ) -> Certificate:
     """Certify a given ending.
 
-    With a bound on the way of its `jumps` it is one of gradient descent, which need not
-    have reached its line yet: theorem 3e.4 does not ask for it.
+    What may still `come` is that of the flow, unless it is given. Then p need not have
+    reached its line yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
     tied = jnp.asarray(False) if ties is None else ties.tied
@@ -342,29 +327,24 @@ def certificate_of(
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
-    come = perturbations(problem, end, here, tolerance, ties=ties)
-    if jumps is not None:
-        come = come._replace(steps=jumps)
+    asked = 1.0 if come is None else 0.0
+    if come is None:
+        come = perturbations(problem, end, here, tolerance, ties=ties)
     bound = come.bound(end.late.basin)
     found = Measured(
         flow_status=flow.status,
-        margin_status=end.margin.status,
         limit_status=end.late.status,
-        late_flow_residual=residual if jumps is None else 0.0 * residual,
+        late_flow_residual=asked * residual,
         perturbation_bound=bound,
         history_change=end.late.history_change,
         displacement=come.displacement,
         largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
     )
-    reason = reason_against(found, tolerance)
-    status = classify_end(reason, found, outcome_of(corpus, covered), tied)
+    reason = jnp.where(nothing, Reason.NOTHING, reason_against(found, tolerance))
     sound = jnp.all(jnp.array([*usable(problem).values()]))
-    for holds, its_reason, its_status in (
-        (nothing, Reason.NOTHING, TrialStatus.AT_REST),
-        (~sound, Reason.NUMBERS, TrialStatus.FAILED),
-    ):
-        reason = jnp.where(holds, its_reason, reason).astype(jnp.int32)
-        status = jnp.where(holds, its_status, status).astype(jnp.int32)
+    reason = jnp.where(sound, reason, Reason.NUMBERS).astype(jnp.int32)
+    outcome, paired = outcome_of(corpus, covered), end.pairs.held.any()
+    status = classify_end(reason, outcome, tied, paired)
     return Certificate(
         ending=end,
         late_flow_residual=residual,
@@ -387,7 +367,6 @@ class Measured(NamedTuple):
     """What is measured of an end, and judged; numbers are in scores."""
 
     flow_status: Int[Scalar, ""]
-    margin_status: Int[Scalar, ""]
     limit_status: Int[Scalar, ""]
     late_flow_residual: Float[Scalar, ""]
     perturbation_bound: Float[Scalar, ""]
@@ -409,19 +388,15 @@ def reason_against(found: Measured, tolerance: float = TOLERANCE) -> Int[Scalar,
     rounding = _rounding(found.largest_score)
     double = found.late_flow_residual.dtype == jnp.float64
     coarse = 1 if double else SINGLE_PRECISION
-    hypotheses = {
-        Reason.FLOW: found.flow_status == FlowStatus.REACHED,
-        Reason.MARGIN: found.margin_status == MaxMarginStatus.SOLVED,
-        Reason.LIMIT: found.limit_status == LimitStatus.PREDICTED,
+    holds = {
         Reason.LINE: found.late_flow_residual <= tolerance + rounding,
         Reason.COMING: found.perturbation_bound <= tolerance,
         Reason.HISTORY: found.history_change <= coarse * tolerance,
         Reason.TIES: found.displacement <= tolerance,
     }
-    reason = jnp.asarray(Reason.NONE, jnp.int32)
-    for name, holds in reversed(hypotheses.items()):
-        reason = jnp.where(holds, reason, name)
-    return reason
+    own = [jnp.where(true, Reason.NONE, reason) for reason, true in holds.items()]
+    every = jnp.stack([found.flow_status, found.limit_status, *own])
+    return every[jnp.argmax(every != Reason.NONE)].astype(jnp.int32)
 
 
 def _rounding(largest_score: Float[Scalar, ""]) -> Float[Scalar, ""]:
@@ -434,40 +409,38 @@ def resolves(largest_score: Float[Scalar, ""]) -> Bool[Scalar, ""]:
     return _rounding(largest_score) <= TOLERANCE
 
 
+# How a run ends that is not certified for some reason; of all others it is UNRESOLVED.
+_ENDS = {
+    Reason.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
+    Reason.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
+    Reason.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    Reason.FAILED: TrialStatus.FAILED,
+    Reason.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
+    Reason.NOT_CONVERGED: TrialStatus.FAILED,
+    Reason.NUMBERS: TrialStatus.FAILED,
+    Reason.NOTHING: TrialStatus.AT_REST,
+}
+
+
 def classify_end(
     reason: Int[Scalar, ""],
-    found: Measured,
     outcome: Int[Scalar, ""],
     tied: Bool[Scalar, ""],
+    paired: Bool[Scalar, ""],
 ) -> Int[Scalar, ""]:
-    """Return the `TrialStatus` of an end: its outcome if it is certified."""
-    flow_status, margin_status = found.flow_status, found.margin_status
-    status = jnp.where(reason == Reason.NONE, outcome, TrialStatus.UNRESOLVED)
-    broken = margin_status == MaxMarginStatus.NOT_CONVERGED
-    status = jnp.where(broken, TrialStatus.FAILED, status)
-    # A flow that did not reach its norm has the status of its own.
-    own = jnp.asarray(list(_OF_FLOW.values()), status.dtype)[flow_status]
-    status = jnp.where(flow_status != FlowStatus.REACHED, own, status)
+    """Return the `TrialStatus` of an end: its outcome if it is certified.
+
+    Some tokens are `tied`, and some compete beside these (`paired`), or not.
+    """
+    ends = [_ENDS.get(each, TrialStatus.UNRESOLVED) for each in Reason]
+    certified = reason == Reason.NONE
+    status = jnp.where(certified, outcome, jnp.asarray(ends, outcome.dtype)[reason])
     # Ties rest while what is left converges, or does not move at all.
-    nothing_moves = (margin_status == MaxMarginStatus.NO_PAIRS) & (
-        flow_status == FlowStatus.NORM_NOT_REACHED
-    )
-    certified = status <= TrialStatus.SELECTED
     rests = jnp.where(certified, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
+    nothing_moves = ~paired & (reason == Reason.NORM_NOT_REACHED)
     rests = jnp.where(nothing_moves, TrialStatus.AT_REST, rests)
     failed = status >= TrialStatus.OUT_OF_STEPS
     return jnp.where(tied & ~failed, rests, status).astype(jnp.int32)
-
-
-_OF_FLOW = {
-    FlowStatus.REACHED: TrialStatus.UNRESOLVED,
-    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
-    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
-    FlowStatus.FAILED: TrialStatus.FAILED,
-    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
-}
 
 
 def outcome_of(corpus: Corpus, covered: Float[Array, " classes"]) -> Int[Scalar, ""]:
@@ -516,7 +489,6 @@ class Perturbations(NamedTuple):
         inactive: by the forces of inactive pairs.
         omitted: by the terms that the pair sum leaves out.
         ties: by ties that are not quite at rest.
-        steps: by the jumps of gradient descent; zero of a flow.
         displacement: what ties themselves may be off their rest, in scores.
         force: bound on the force of every pair, per unit of τ.
     """
@@ -526,13 +498,12 @@ class Perturbations(NamedTuple):
     inactive: Float[Scalar, ""]
     omitted: Float[Scalar, ""]
     ties: Float[Scalar, ""]
-    steps: Float[Scalar, ""]
     displacement: Float[Scalar, ""]
     force: Float[Array, "*pairs"]
 
     def bound(self, basin: Float[Scalar, ""]) -> Float[Scalar, ""]:
         """Bound B on the change of a score difference; ∞ beyond the basin."""
-        ways = self.inactive, self.omitted, self.ties, self.steps
+        ways = self.inactive, self.omitted, self.ties
         held = jnp.isfinite(farthest(self.distance, ways, basin))
         return jnp.where(held, self.longest * sum(ways), jnp.inf)
 
@@ -614,7 +585,6 @@ def perturbations(
         inactive=jnp.sum(jnp.where(inactive & ~attracts, ways, 0.0)),
         omitted=omitted,
         ties=tied,
-        steps=jnp.zeros_like(distance),
         displacement=displacement,
         force=force,
     )
@@ -663,51 +633,3 @@ def _gross_forces(
     omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
     bent = response(spread, corpus.loss, margin)
     return _GrossForces(force, bent, omitted)
-
-
-def explain(
-    found: Certificate, corpus: Corpus, words: Sequence[str] | None = None
-) -> str:
-    """Say how a run ended, and which important words attention does not select.
-
-    A token is important if it occurs with one label only. In a small corpus this
-    includes incidental words, so a run may be PARTIAL although every sequence selects a
-    word.
-
-    Args:
-        found: result of `certify`.
-        corpus: the sequences of that run.
-        words: the word of every token; token ids by default.
-
-    Returns:
-        Lines to print: the status with its sentence, then a line for each important
-        token that some sequence holds and does not select.
-
-    Raises:
-        BadInput: fewer words than tokens.
-    """
-    of_kind("found", found, Certificate)
-    check_corpus(corpus)
-    if words is not None:
-        names_of("words", words, corpus.vocabulary)
-    names = range(corpus.vocabulary) if words is None else words
-    tokens, labels = np.asarray(corpus.tokens), np.asarray(corpus.labels)
-    chosen = np.asarray(found.ending.selected)
-    held = np.asarray(important_tokens(corpus)[corpus.tokens] & corpus.present)
-    every, missed = np.unique(tokens[held]), np.unique(tokens[held & ~chosen])
-    status = TrialStatus(int(found.status))
-    lines = [
-        f"{status.name}. {status.sentence}",
-        f"{len(every) - len(missed)} of {len(every)} important tokens are selected "
-        "wherever they occur.",
-    ]
-    for token in missed:
-        there = held & (tokens == token)
-        left = (there & ~chosen).any(axis=1)
-        instead = np.unique(tokens[left][chosen[left]])
-        lines.append(
-            f"  {names[token]} (label {labels[there.any(axis=1)][0]}): "
-            f"{left.sum()} of {there.sum()} sequences select "
-            f"{', '.join(str(names[other]) for other in instead)} in its place"
-        )
-    return "\n".join(lines)

@@ -16,10 +16,11 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 from ..checks import BadInput
 from ..compilation import compiled_alone, full_precision, is_traced
 from ..flow.adjoint import nan_where
-from ..flow.cls import Flow, FlowStatus, flow_up_to
+from ..flow.cls import Flow, flow_up_to
 from ..flow.control import FlowSettings
 from ..flow.crossing import slope_settings
 from ..problem import Problem
+from ..status import Reason
 from .certificate import PredictedEnd
 from .limit import limit, spans_of
 from .max_margin import with_derivatives
@@ -104,7 +105,7 @@ def _moved(
 ) -> tuple[Array, ...]:
     """Compute the numbers again as functions of what is given."""
     (problem, until_norm), (flow, end, whole, final) = given, found
-    settled = (FlowStatus.REACHED, FlowStatus.NORM_NOT_REACHED)
+    settled = (Reason.NONE, Reason.NORM_NOT_REACHED)
     whole &= jnp.isin(flow.status, jnp.array(settled, flow.status.dtype))
     margin = with_derivatives(problem.rows, end.margin)
     spans = spans_of(problem.rows, margin)

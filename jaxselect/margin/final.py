@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Scalar
 from ..flow.cls import Flow
 from ..model.attention import functional_margin
 from ..problem import Problem
+from ..status import Reason
 from .certificate import (
     FORCES_HOLD,
     NONLINEAR,
@@ -21,11 +22,8 @@ from .certificate import (
     UNSELECTED,
     Certificate,
     PredictedEnd,
-    Reason,
     perturbations,
 )
-from .limit import LimitStatus
-from .max_margin import MaxMarginStatus
 from .pairs import ROUNDINGS, lead_range, response
 from .perturbation import RestingTies, tie_motion
 
@@ -51,10 +49,10 @@ def direction_is_final(
     end, here = found.ending, (flow.query, flow.log_time)
     later = perturbations(problem, end, here, HALF_A_SCORE, ties=ties, convex=True)
     near = later.bound(end.late.basin) <= HALF_A_SCORE
-    near &= end.late.status == LimitStatus.PREDICTED
+    near &= end.late.status == Reason.NONE
     near &= later.displacement <= TOLERANCE
     # Before these reasons there is no flow or no p_mm; after them ties may move.
-    only = (found.reason >= Reason.LIMIT) & (found.reason <= Reason.HISTORY)
+    only = (found.reason > Reason.NOT_CONVERGED) & (found.reason <= Reason.HISTORY)
     return only & (near | _all_attract(problem, end, *here, ties))
 
 
@@ -111,8 +109,8 @@ def _all_attract(
         rest &= longest**2 * ratio * bound * passing <= math.log(2)
     small = longest * ratio * left_out * 2 * norm <= 1
     one = jnp.all(selected.sum(axis=1) <= 1)
-    solved = (margin.status == MaxMarginStatus.SOLVED) & one
-    positive = jnp.all(attracts | ~pairs.held)
+    solved = (margin.status == Reason.NONE) & one
+    positive = jnp.all(attracts | ~pairs.held) & pairs.held.any()
     return solved & positive & (unselected <= UNSELECTED) & small & rest
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..checks import of_kind
@@ -22,8 +22,8 @@ from ..compilation import full_precision
 from ..flow.adjoint import Doubt
 from ..model.selection import check_selected
 from ..problem import Problem, check
-from ..status import Status
-from .max_margin import MaxMargin, MaxMarginStatus
+from ..status import Reason
+from .max_margin import MaxMargin
 from .minimum import Minimum
 from .pairs import ROUNDINGS, AbstractPairs, PairStrength, pair_strength
 from .span import Span, projector, span
@@ -35,35 +35,6 @@ STATIONARY = 1e3
 ITERATIONS = 200
 # Step below which log(1 + δ)/δ is one to rounding, and its quotient is not.
 WHOLE_STEP = 1e-8
-
-
-class LimitStatus(Status):
-    """Whether the late flow was predicted."""
-
-    PREDICTED = 0, "A strict minimum ρ of Φ is proved next to the computed one."
-    SEVERAL_SELECTED = (
-        1,
-        "A sequence keeps several tokens; their mutual weights are not predicted here.",
-    )
-    NOT_ATTRACTING = (
-        2,
-        "The force of some active pairs is towards the losing token (c_k ≤ 0), and no "
-        "strict minimum of Φ is proved.",
-    )
-    NO_MAX_MARGIN = (
-        3,
-        "The max-margin problem of this selection has no solution, or none was found.",
-    )
-    NO_MINIMISER = (
-        4,
-        "All active c_k are positive, but no minimiser of Φ is proved: to rounding, "
-        "the dual of some active pair is zero, and D_kᵀp − log t grows without bound, "
-        "or Newton's method ended elsewhere.",
-    )
-    NOT_SETTLED = (
-        5,
-        "The flow to the selection broke off, or its end is not certified.",
-    )
 
 
 class Limit(eqx.Module):
@@ -83,7 +54,8 @@ class Limit(eqx.Module):
             if it is not known, zero if `history_dim` is zero.
         offset_error: bound on ‖`offset` − ρ‖ without the part `history`.
         basin: radius of a ball around ρ from which the late flow converges to ρ.
-        status: a `LimitStatus`.
+        status: the `Reason` why it is not predicted; NONE if it is, and a strict
+            minimum ρ of Φ is proved next to the computed one.
     """
 
     growth: Float[Array, " dim"]
@@ -164,8 +136,12 @@ def limit(
     off_span = jnp.linalg.norm(growth - spans.by_active @ growth)
     # The span of the active pairs holds p_mm but for half of the digits, or lacks one.
     complete = off_span <= jnp.sqrt(jnp.finfo(growth.dtype).eps) * margin.norm
-    solved = (margin.status == MaxMarginStatus.SOLVED) & complete
+    proved = converged & proof.proved & complete & pairs.held.any()
+    status = jnp.where(repelling, Reason.NOT_ATTRACTING, Reason.NO_MINIMISER)
+    status = jnp.where(proved, Reason.NONE, status)
     several = jnp.any(selected.sum(axis=1) > 1)
+    status = jnp.where(several, Reason.SEVERAL_SELECTED, status)
+    status = jnp.where(margin.status == Reason.NONE, status, margin.status)
     return Limit(
         growth=growth,
         offset=offset,
@@ -176,7 +152,7 @@ def limit(
         history_change=jax.lax.stop_gradient(change),
         offset_error=proof.radius,
         basin=proof.basin,
-        status=_status(solved, several, repelling, converged & proof.proved),
+        status=status.astype(jnp.int32),
     )
 
 
@@ -271,19 +247,6 @@ def spans_of(embeddings: Float[Array, "vocabulary dim"], margin: MaxMargin) -> S
         along=margin.direction / jnp.maximum(margin.norm, tiny),
         path_dim=any_pair.rank - active.rank,
     )
-
-
-def _status(
-    solved: Bool[Scalar, ""],
-    several: Bool[Scalar, ""],
-    repelling: Bool[Scalar, ""],
-    proved: Bool[Scalar, ""],
-) -> Int[Scalar, ""]:
-    """Return the status by the first hypothesis that does not hold."""
-    status = jnp.where(repelling, LimitStatus.NOT_ATTRACTING, LimitStatus.NO_MINIMISER)
-    status = jnp.where(proved, LimitStatus.PREDICTED, status)
-    status = jnp.where(several, LimitStatus.SEVERAL_SELECTED, status)
-    return jnp.where(solved, status, LimitStatus.NO_MAX_MARGIN)
 
 
 def minimise(
@@ -403,14 +366,16 @@ def prove(
         used, strength.log_scale - pairs.leads(embeddings @ offset), 0.0
     )
     duals = jnp.where(used, strength.factor * jnp.exp(exponent), 0.0)
-    factor = _curvature(pairs, duals, active)
-    number = len(active.size)
-    columns = jnp.concatenate([active.left.T, jnp.diag(active.inverse)], axis=1)
-    solved = cho_solve(factor, columns)
-    square = pairs.products(active.left, solved[:, : len(embeddings)].T)
-    square = jnp.maximum(square, 0.0)
-    reach = jnp.where(used, jnp.sqrt(square), 0.0)
-    trace = jnp.sum(active.inverse * jnp.diagonal(solved[:, -number:]))
+    missing = active.inverse * (active.axes @ margin.direction)
+    missing = missing - pairs.divergence(duals) @ active.left
+    # With H = RᵀR, lengths in the norm of H⁻¹ are those of R⁻ᵀ times the vectors.
+    root, lower = _curvature(pairs, duals, active)
+    vectors = active.left.T, jnp.diag(active.inverse), missing[:, None]
+    together = jnp.concatenate(vectors, axis=1)
+    solved = solve_triangular(root, together, trans="T", lower=lower)
+    number = len(active.left)
+    reach = jnp.where(used, pairs.lengths(solved[:, :number].T), 0.0)
+    trace = jnp.sum(solved[:, number:-1] ** 2)
 
     size = jnp.abs(duals)
     known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
@@ -423,13 +388,10 @@ def prove(
     off = jnp.max(jnp.where(margin.active, jnp.abs(pairs.leads(scores) - 1), 0.0))
     off = off + ROUNDINGS * eps * longest
 
-    missing = active.inverse * (active.axes @ margin.direction)
-    missing = missing - pairs.divergence(duals) @ active.left
-    left = jnp.sqrt(jnp.maximum(missing @ cho_solve(factor, missing), 0.0))
-    left = left + jnp.sum(unsure * reach)
+    left = jnp.linalg.norm(solved[:, -1]) + jnp.sum(unsure * reach)
     left = left + off * jnp.sqrt(jnp.sum(size)) * trace
 
-    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * square, 0.0))
+    beta = 1 + 2 * jnp.sum(jnp.where(duals < 0, size * reach**2, 0.0))
     widest = jnp.max(jnp.where(used, pairs.lengths(embeddings), 0.0))
     farthest = jnp.max(reach)
     found = Minimum(

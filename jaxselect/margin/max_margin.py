@@ -10,30 +10,26 @@ it (`qp`).
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from ..checks import BadInput, finite, precise
+from ..checks import BadInput, is_array, reals, shown
 from ..compilation import full_precision
-from ..status import Status
+from ..status import Reason
 from .generation import generated_point, is_long
 from .pairs import AbstractPairs, PairList, PairMask
 from .qp import (
     ACTIVE,
-    Answer,
     Candidate,
-    QuadraticProgram,
     measured,
     nearest_point,
     norm,
     normalise,
     polish,
     survives,
-    times_two_to,
     unit_size,
 )
 
@@ -42,34 +38,6 @@ from .qp import (
 # ones, and there is no derivative. Tuned on the mixed problems up to 16 decades: the
 # relative error of the derivative is a few times that distance.
 SPANNED = 0.375
-
-
-class MaxMarginStatus(Status):
-    """What is proved of a max-margin problem, from numbers measured on the tokens."""
-
-    SOLVED = (
-        0,
-        "The relative gap and the infeasibility are below 4096 eps (9e-13 in double, "
-        "5e-4 in single precision). In double precision the gap may also be 12 eps Σ "
-        "λ ‖E_s − E_r‖ / ‖p_mm‖, up to 4e-10. By constraint generation both numbers "
-        "are below 1e-10.",
-    )
-    INFEASIBLE = (
-        1,
-        "There is no solution, since a convex combination Σ λ (E_s − E_r) vanishes: "
-        "its length is below 64 eps (1.4e-14 in double, 8e-6 in single precision) of "
-        "Σ λ ‖E_s − E_r‖, by constraint generation below 1e-12 of it.",
-    )
-    NO_PAIRS = 2, "There is no constraint, so p = 0."
-    NOT_CONVERGED = (
-        3,
-        "Nothing is claimed: the margin, or the differences that decide it, may be "
-        "below √eps of the longest difference, or p and its duals too large or too "
-        "small for the precision.",
-    )
-
-
-_UNSOLVED = MaxMarginStatus.NOT_CONVERGED
 
 
 class MaxMargin(eqx.Module):
@@ -89,7 +57,7 @@ class MaxMargin(eqx.Module):
         gap: relative duality gap |1 − (Σλ − ½‖Dᵀλ‖²) / ½‖p_mm‖²|.
         infeasibility: max(0, 1 − min over the pairs of p_mmᵀ(E_s − E_r)).
         iterations: of the interior point.
-        status: a `MaxMarginStatus`.
+        status: the `Reason` why there is none; NONE if it is solved.
     """
 
     direction: Float[Array, " dim"]
@@ -110,10 +78,16 @@ def max_margin(
 ) -> MaxMargin:
     """Solve min ‖p‖ subject to pᵀ(E_s − E_r) ≥ 1 for every pair, with certificate.
 
-    The returned numbers prove the status. SOLVED: p is feasible, and the duals λ ≥ 0
-    bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖². With the
+    The returned numbers prove the status. Solved (NONE): p is feasible, and the duals
+    λ ≥ 0 bound the norm of every feasible p from below, Σλ − ½‖Dᵀλ‖² ≤ ½‖p‖². With the
     infeasibility δ, ‖p/(1 − δ) − p_mm‖² ≤ ‖p‖² (1/(1 − δ)² − 1 + gap). INFEASIBLE: a
-    feasible p would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0.
+    feasible p would give 1 ≤ pᵀΣ λ (E_s − E_r) = 0. Without pairs p = 0 solves it.
+
+    Gap and infeasibility of a solution are below 4096 eps (9e-13 in double, 5e-4 in
+    single precision); in double precision the gap may also be 12 eps Σ λ ‖E_s − E_r‖ /
+    ‖p_mm‖, up to 4e-10. The combination that refutes a problem is shorter than 64 eps
+    (1.4e-14 or 8e-6) of Σ λ ‖E_s − E_r‖. By constraint generation the numbers are below
+    1e-10 and 1e-12.
 
     Tokens may have any common scale at which λ ~ ‖E‖⁻² does not overflow (1e±150 in
     double, 1e±18 in single precision). As measured in double precision, every problem
@@ -148,29 +122,14 @@ def max_margin(
         >>> [round(x, 4) for x in solution.direction.tolist()]
         [0.5, 0.0]
     """
-    _check(embeddings, pairs)
+    embeddings = reals("embeddings", embeddings, "vocabulary, dim")
     if not isinstance(pairs, AbstractPairs):
+        square = (len(embeddings), len(embeddings))
+        if not is_array(pairs, jnp.bool_) or pairs.shape != square:
+            raise BadInput(f"pairs {shown(pairs)}: wanted a mask of shape {square}")
         pairs = PairMask(jnp.asarray(pairs))
     fixed = jax.lax.stop_gradient(embeddings)
     return with_derivatives(embeddings, _solve(fixed, pairs))
-
-
-def _check(embeddings: Any, pairs: Any) -> None:
-    """Refuse anything but an array E and a mask of pairs of its rows."""
-    given = {"embeddings": embeddings}
-    if not isinstance(pairs, AbstractPairs):
-        given["pairs"] = pairs
-    for name, value in given.items():
-        if not hasattr(value, "dtype") or len(value.shape) != 2:
-            raise BadInput(f"{name} of type {type(value).__name__}: wanted a matrix")
-    number = len(embeddings)
-    precise("embeddings", embeddings)
-    finite("embeddings", embeddings)
-    if isinstance(pairs, AbstractPairs):
-        return
-    if pairs.dtype != jnp.bool_ or pairs.shape != (number, number):
-        kind = f"{pairs.dtype}{list(pairs.shape)}"
-        raise BadInput(f"pairs of type {kind}: wanted bool[{number}, {number}]")
 
 
 def with_derivatives(
@@ -190,21 +149,24 @@ def _solve(
     """Solve the problem without derivatives."""
     wins, loses = pairs.any_by_token(pairs.held)
     involved = (wins | loses)[:, None]
-    tokens, exponent, blur = unit_size(jnp.where(involved, embeddings, 0.0))
-    problem = QuadraticProgram(tokens, pairs, blur)
-    candidate, iterations = _by_interior_point(problem)
-    answer = measured(problem, candidate)
+    tokens, exponent, lost = unit_size(jnp.where(involved, embeddings, 0.0))
+    candidate, iterations = _by_interior_point(tokens, pairs)
+    answer = measured(tokens, pairs, candidate)
     some = pairs.held.any()
 
-    direction = times_two_to(answer.direction, -exponent)
-    duals = times_two_to(times_two_to(answer.duals, -exponent), -exponent)
+    direction = jnp.ldexp(answer.direction, -exponent)
+    duals = jnp.ldexp(answer.duals, -2 * exponent)
     duals = jnp.where(answer.refuted & ~answer.solved, answer.duals, duals)
     # Numbers that a processor takes for zero are given as zero.
     duals = jnp.where(duals >= jnp.finfo(duals.dtype).tiny, duals, 0.0)
     # Numbers that scaling back takes to zero or to infinity prove nothing.
     back = survives(answer.direction, direction) & survives(answer.duals, duals)
     known = back & jnp.isfinite(answer.gap) & jnp.isfinite(answer.infeasibility)
-    status = jnp.where(known | ~some, _status(answer, some), _UNSOLVED)
+    refuted = answer.refuted & ~lost
+    status = jnp.where(refuted, Reason.INFEASIBLE, Reason.NOT_CONVERGED)
+    status = jnp.where(answer.solved, Reason.NONE, status)
+    status = jnp.where(known, status, Reason.NOT_CONVERGED)
+    status = jnp.where(some, status, Reason.NONE)
     none = some.astype(embeddings.dtype)
     direction = jnp.where(known, direction, 0.0)
     return MaxMargin(
@@ -220,16 +182,10 @@ def _solve(
     )
 
 
-def _status(answer: Answer, some: Bool[Scalar, ""]) -> Int[Scalar, ""]:
-    """The status that the numbers prove."""
-    status = jnp.where(answer.refuted, MaxMarginStatus.INFEASIBLE, _UNSOLVED)
-    status = jnp.where(answer.solved, MaxMarginStatus.SOLVED, status)
-    return jnp.where(some, status, MaxMarginStatus.NO_PAIRS)
-
-
-def _by_interior_point(problem: QuadraticProgram) -> tuple[Candidate, Int[Scalar, ""]]:
+def _by_interior_point(
+    tokens: Float[Array, "vocabulary dim"], pairs: AbstractPairs
+) -> tuple[Candidate, Int[Scalar, ""]]:
     """Compute the nearest point of the hull, polish it, and scale it to p."""
-    tokens, pairs, _ = problem
     axes, basis, scale = normalise(tokens, pairs)
     if isinstance(pairs, PairList) and is_long(axes, pairs):
         found, iterations, edges = generated_point(axes, pairs)

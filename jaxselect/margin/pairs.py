@@ -13,7 +13,6 @@ shape of `held` in both.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -71,10 +70,6 @@ class AbstractPairs(eqx.Module):
         """Compute ‖D_k‖ from the difference itself; zero where there is no pair."""
 
     @abstractmethod
-    def products(self, rows: Rows, other: Rows) -> ByPair:
-        """Compute D_k·D′_k for two arrays of rows whose product A A′ᵀ is symmetric."""
-
-    @abstractmethod
     def terms(
         self, rows: Rows, duals: ByPair
     ) -> tuple[Float[Array, "dim terms"], Float[Array, "terms parts"]]:
@@ -115,11 +110,7 @@ class AbstractPairs(eqx.Module):
         # The name of a component is its first token's; it wanders from pair to pair.
         start = jnp.arange(len(rows), dtype=jnp.int32), jnp.asarray(True)
         name, _ = lax.while_loop(lambda state: state[1], spread, start)
-        return self.subtract_group_means(rows, name)
-
-    @abstractmethod
-    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
-        """Subtract from each row the mean of the rows of its name."""
+        return subtract_group_means(rows, name)
 
 
 class PairMask(AbstractPairs):
@@ -153,12 +144,6 @@ class PairMask(AbstractPairs):
         apart = map_blocks(from_all, rows, numbers=rows.size)
         return jnp.where(self.held, apart, 0.0)
 
-    def products(self, rows: Rows, other: Rows) -> ByMask:
-        """From the products of all rows."""
-        gram = rows @ other.T
-        own = jnp.diagonal(gram)
-        return own[:, None] + own[None, :] - gram - gram.T
-
     def terms(
         self, rows: Rows, duals: ByMask
     ) -> tuple[Float[Array, "dim vocabulary"], Float[Array, "vocabulary parts"]]:
@@ -176,14 +161,6 @@ class PairMask(AbstractPairs):
         number = len(names)
         tied = some | some.T | jnp.eye(number, dtype=bool)
         return jnp.min(jnp.where(tied, names[None, :], number), axis=1)
-
-    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
-        """By a matrix of equal names, which is faster than sums by name."""
-        together = (names[:, None] == names[None, :]).astype(rows.dtype)
-        # Twice, since a mean is known up to rounding, which is the same for all of it.
-        for _ in range(2):
-            rows = rows - together @ rows / together.sum(axis=1)[:, None]
-        return rows
 
     def places(
         self, corpus: Corpus, slots: Int[Array, " sequences"]
@@ -242,27 +219,14 @@ class PairList(AbstractPairs):
     def lengths(self, rows: Rows) -> ByEdge:
         """Lengths of differences, and their rounding."""
         eps = jnp.finfo(rows.dtype).eps
-        size = self._by_edge(jnp.linalg.norm, rows)
-        return (1 + (8 + rows.shape[1]) * eps) * size
+        return (1 + (8 + rows.shape[1]) * eps) * self.exact_lengths(rows)
 
     def exact_lengths(self, rows: Rows) -> ByEdge:
         """Lengths of differences."""
-        return jnp.where(self.held, self._by_edge(_lengths, rows), 0.0)
-
-    def _by_edge(self, function: Callable[[Array], Array], rows: Rows) -> ByEdge:
-        """Compute a function of every difference."""
-        of_edge = lambda s, r: function(rows[s] - rows[r])  # noqa: E731
+        of_edge = lambda s, r: _lengths(rows[s] - rows[r])  # noqa: E731
         numbers = 2 * rows.shape[1]
-        return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
-
-    def products(self, rows: Rows, other: Rows) -> ByEdge:
-        """Edge by edge."""
-
-        def of_edge(s: Array, r: Array) -> Array:
-            return jnp.sum((rows[s] - rows[r]) * (other[s] - other[r]))
-
-        numbers = 4 * rows.shape[1]
-        return map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
+        apart = map_blocks(of_edge, self.winner, self.loser, numbers=numbers)
+        return jnp.where(self.held, apart, 0.0)
 
     def terms(
         self, rows: Rows, duals: ByEdge
@@ -282,15 +246,12 @@ class PairList(AbstractPairs):
         least = jnp.where(some, least, len(names))
         return names.at[self.winner].min(least).at[self.loser].min(least)
 
-    def subtract_group_means(self, rows: Rows, names: Names) -> Rows:
-        """By sums over names."""
-        return subtract_group_means(rows, names)
-
     def places(
         self, corpus: Corpus, slots: Int[Array, " sequences"]
     ) -> Int[Array, "sequences width"]:
-        """Edges, by bag and losing slot."""
-        return self.edge
+        """Edges, beyond the list also where they are of another entry."""
+        winner = corpus.at(corpus.tokens, slots)[:, None]
+        return jnp.where(self.winner[self.edge] == winner, self.edge, len(self.held))
 
 
 def pairs_of(

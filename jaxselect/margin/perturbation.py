@@ -6,7 +6,7 @@ B_i = ∫‖d_i‖. If δ_0 + Σ B_i ≤ R, then ‖z − ρ‖ ≤ δ_0 + Σ B_
 (mathematics, lemma 3e.3).
 
 The list of a certificate: inactive pairs, terms that the pair sum omits, ties near
-equilibrium, steps of descent.
+equilibrium. The study of gradient descent adds its steps.
 """
 
 from collections.abc import Sequence

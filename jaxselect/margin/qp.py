@@ -9,8 +9,8 @@ over r). Its dual is max t − ½‖x‖² subject to Dx ≥ t, with x = Dᵀλ.
   no phase one and no divergence. The equations on those pairs are solved to rounding.
 * `polish` solves them once more, with scores as unknowns, where digits were lost
   because the Gram matrices of the tokens square their condition number. This happens
-  after a large step on E, when tokens are longer along one axis than across: a hundred
-  times in single precision, 10⁵ times in double.
+  after a large step on E, when tokens are longer along one axis than across: thirty
+  times in single precision, 10⁸ times in double.
 
 No method is trusted: `measured` decides from p and λ on the tokens themselves, with
 twice the digits where rounding could change the decision.
@@ -82,8 +82,6 @@ RANGE = 64.0
 STATIONARY = 64
 # Largest ‖Dᵀλ‖ of a combination that vanishes. Tuned on random contradictions.
 VANISHING = 64
-# A pair that misses the margin by less is not exchanged. Derived: as SUM.
-MISSED = 16
 # Shift of the Gram matrix, eps^0.75 of its trace. Tuned: three refinements take it off
 # again, and a singular matrix stays positive.
 SHIFT = 0.75
@@ -94,20 +92,6 @@ ROUGH = 1024
 Axes: TypeAlias = Float[Array, "rank vocabulary"]
 Point: TypeAlias = Float[Array, " rank"]
 Vector: TypeAlias = Float[Array, " dim"]
-
-
-class QuadraticProgram(NamedTuple):
-    """The tokens of a max-margin problem, scaled to size one, and its pairs.
-
-    Attributes:
-        tokens: E, as they were given but for a power of two.
-        pairs: s over r where s must score above r by the margin.
-        blur: size up to which the format may lose differences; usually zero.
-    """
-
-    tokens: Rows
-    pairs: AbstractPairs
-    blur: Float[Scalar, ""]
 
 
 class Candidate(NamedTuple):
@@ -161,22 +145,21 @@ class Answer(NamedTuple):
         return self.balance <= REFUTED * jnp.finfo(self.gap.dtype).eps
 
 
-def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
+def measured(tokens: Rows, pairs: AbstractPairs, candidate: Candidate) -> Answer:
     """Measure p and λ, with twice the digits where rounding could change a decision."""
-    tokens, pairs, blur = problem
     direction, duals, near, edges = candidate
     leads = pairs.leads(tokens @ direction)
-    answer = _certificate(problem, candidate, leads, pairs.divergence(duals) @ tokens)
+    answer = _certificate(pairs, candidate, leads, pairs.divergence(duals) @ tokens)
     # Scores cancel to leads, and the gap contains what rounding leaves of Dᵀλ through
     # its product with p, which is made of scores, too.
     longest = jnp.max(jnp.abs(tokens) @ jnp.abs(direction))
     eps = jnp.finfo(tokens.dtype).eps
     error = jnp.maximum(answer.gap, answer.infeasibility) + SUM * eps * longest
-    doubtful = pairs.held.any() & (~(error <= SOLVED * eps) | (blur > 0))
+    doubtful = pairs.held.any() & ~(error <= SOLVED * eps)
 
     def precise(state: tuple[Array, Answer]) -> tuple[Array, Answer]:
         stored = Candidate(state[1].direction, state[1].duals, near, edges)
-        return jnp.zeros_like(doubtful), _precise(problem, stored)
+        return jnp.zeros_like(doubtful), _precise(tokens, pairs, stored)
 
     # A loop of one turn: in a batch it runs only if some element needs it, and in it p
     # and λ are numbers stored. Within one program the two uses of a dual may be
@@ -184,15 +167,15 @@ def measured(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     return lax.while_loop(lambda state: state[0], precise, (doubtful, answer))[1]
 
 
-def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
+def _precise(tokens: Rows, pairs: AbstractPairs, candidate: Candidate) -> Answer:
     """Measure p and λ with twice the digits, and with the lengths ‖D‖."""
-    (tokens, pairs, blur), (direction, duals, _, edges) = problem, candidate
+    direction, duals, _, edges = candidate
     leads = precise_differences(pairs, tokens, direction)
     if isinstance(pairs, PairList) and edges is not None:
         point = combination(pairs.among(edges), tokens, duals[edges])
     else:
         point = combination(pairs, tokens, duals)
-    answer = _certificate(problem, candidate, leads, point)
+    answer = _certificate(pairs, candidate, leads, point)
     some, total = jnp.any(direction != 0), jnp.sum(duals)
     length = pairs.exact_lengths(tokens)
     # Where differences that vanish carry all of the duals, so does their sum.
@@ -200,28 +183,25 @@ def _precise(problem: QuadraticProgram, candidate: Candidate) -> Answer:
     balance = jnp.where(carried > 0, norm(point) / carried, 0.0)
     convex = jnp.abs(total - 1) <= SUM * jnp.finfo(total.dtype).eps
     convex = convex & jnp.all(duals >= 0) & jnp.all(pairs.held | (duals == 0))
-    balance = jnp.where(convex & ~some, balance, jnp.inf)
-    clear = jnp.min(jnp.where(pairs.held, length, jnp.inf)) >= blur
     return answer._replace(
-        gap=jnp.where(clear, answer.gap, jnp.nan),
-        balance=jnp.where(clear, balance, jnp.nan),
+        balance=jnp.where(convex & ~some, balance, jnp.inf),
         allowed=jnp.where(some, allowed_gap(carried / norm(direction)), 0.0),
     )
 
 
 def _certificate(
-    problem: QuadraticProgram, candidate: Candidate, leads: ByPair, point: Vector
+    pairs: AbstractPairs, candidate: Candidate, leads: ByPair, point: Vector
 ) -> Answer:
     """Compute gap, infeasibility and active pairs from D p and Dᵀλ."""
-    (direction, duals, near, _), pairs = candidate, problem.pairs.held
-    least = jnp.min(jnp.where(pairs, leads, jnp.inf), initial=jnp.inf)
-    some, none = jnp.any(direction != 0), pairs.any().astype(point.dtype)
+    (direction, duals, near, _), held = candidate, pairs.held
+    least = jnp.min(jnp.where(held, leads, jnp.inf), initial=jnp.inf)
+    some, none = jnp.any(direction != 0), held.any().astype(point.dtype)
     value = 2 * jnp.sum(duals) - point @ point
     gap = jnp.abs(1 - value / (direction @ direction))
     return Answer(
         direction=direction,
         duals=duals,
-        active=pairs & some & (jnp.abs(leads - 1) <= near),
+        active=held & some & (jnp.abs(leads - 1) <= near),
         gap=jnp.where(some, gap, none),
         infeasibility=jnp.where(some, jnp.maximum(0.0, 1 - least), none),
         balance=jnp.full_like(gap, jnp.inf),
@@ -463,9 +443,9 @@ def _convex(pairs: SomePairs, duals: ByPair) -> ByPair:
 
 def misses(axes: Axes, pairs: AbstractPairs, point: Point) -> SomePairs:
     """Whether D p < 1, by pair."""
-    # A pair that misses the margin by rounding only would come and go without end.
+    # A pair that misses the margin by the rounding of a sum would come and go forever.
     rounding = jnp.finfo(axes.dtype).eps * (1 + jnp.max(jnp.abs(point) @ jnp.abs(axes)))
-    return pairs.leads(point @ axes) < 1 - MISSED * rounding
+    return pairs.leads(point @ axes) < 1 - SUM * rounding
 
 
 # 5 to 20 iterations are usual; more only where rounding has the say.
@@ -752,32 +732,21 @@ def _sum(
 
 def unit_size(
     values: Float[Array, "rows columns"],
-) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Float[Scalar, ""]]:
-    """Scale values by 2^−k to size one; return k and the size of rounding errors.
+) -> tuple[Float[Array, "rows columns"], Int[Scalar, ""], Bool[Scalar, ""]]:
+    """Scale values by 2^−k to size one; return k, and whether some are lost.
 
-    Processors may treat subnormal numbers as zero. If entries or their differences are
-    subnormal before or after scaling, lengths of a similar size are uncertain;
-    otherwise the returned size is zero.
+    Processors may treat subnormal numbers, and differences that are, as zero.
     """
     info = jnp.finfo(values.dtype)
     _, exponent = jnp.frexp(jnp.max(jnp.abs(values), initial=0.0))
-    exponent = exponent.astype(jnp.int32)
+    # Neither 2^k nor 2^−k may be subnormal or infinite.
+    exponent = jnp.clip(exponent, info.minexp + 1, info.maxexp - 2)
+    scaled = values * jnp.ldexp(jnp.ones((), values.dtype), -exponent)
     # As integers: a comparison of numbers would itself take them for zero.
-    least = jnp.asarray(info.tiny / info.eps, info.dtype)
-    bound = times_two_to(least, jnp.maximum(exponent, 0))
-    digits = _bits(values) << 1
-    faint = jnp.any((digits != 0) & (digits < _bits(bound) << 1))
-    blur = times_two_to(least / info.eps, jnp.maximum(-exponent, 0))
-    return times_two_to(values, -exponent), exponent, jnp.where(faint, blur, 0.0)
-
-
-def times_two_to(values: Array, power: Int[Scalar, ""]) -> Array:
-    """Multiply values by 2^power, even if 2^power itself overflows."""
-    info = jnp.finfo(values.dtype)
-    for half in (power // 2, power - power // 2):
-        bits = (half - info.minexp + 1).astype(f"uint{info.bits}") << info.nmant
-        values = values * lax.bitcast_convert_type(bits, info.dtype)
-    return values
+    digits = lax.bitcast_convert_type(values, f"uint{info.bits}") << 1
+    subnormal = (digits != 0) & (digits < 2 << info.nmant)
+    small = (values != 0) & (jnp.abs(scaled) < info.tiny / info.eps)
+    return scaled, exponent.astype(jnp.int32), jnp.any(subnormal | small)
 
 
 def survives(
@@ -797,8 +766,3 @@ def norm(vector: Vector) -> Float[Scalar, ""]:
     some = largest > 0
     unit = vector / jnp.where(some, largest, 1.0)
     return jnp.where(some, largest * jnp.sqrt(jnp.where(some, unit @ unit, 1.0)), 0.0)
-
-
-def _bits(values: Array) -> Array:
-    """Read floats as integers, in the same order for positive numbers."""
-    return lax.bitcast_convert_type(values, f"uint{jnp.finfo(values.dtype).bits}")

@@ -20,7 +20,8 @@ from ..model.attention import (
     functional_margin,
 )
 from ..problem import Problem
-from .max_margin import MaxMargin, MaxMarginStatus
+from ..status import Reason
+from .max_margin import MaxMargin
 from .pairs import ROUNDINGS
 
 
@@ -55,7 +56,7 @@ class BestEntries(eqx.Module):
     ) -> Bool[Scalar, ""]:
         """Whether a selection with this max-margin solution is the end from there."""
         same = jnp.all(selected == self.selected)
-        return self.below & same & (margin.status == MaxMarginStatus.SOLVED)
+        return self.below & same & (margin.status == Reason.NONE)
 
 
 @full_precision

@@ -16,7 +16,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..checks import BadInput
-from ..margin.certificate import Reason, TrialStatus
+from ..margin.certificate import TrialStatus
+from ..status import Reason
 from .grid import Grid
 
 PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "jaxselect")

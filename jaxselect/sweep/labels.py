@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import checks
-from ..margin.certificate import CERTIFIED, Reason, TrialStatus
+from ..margin.certificate import CERTIFIED, TrialStatus
+from ..status import Reason
 from .store import MISSING, load_all
 
 if TYPE_CHECKING:

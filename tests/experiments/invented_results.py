@@ -9,6 +9,7 @@ from experiments.report.folders import search
 from experiments.report.page import page
 from experiments.report.rows import part
 from jaxselect.margin.certificate import TrialStatus
+from jaxselect.status import Reason
 from jaxselect.sweep import store
 
 DIMS, STEPS, SEEDS = (100.0, 1e4, 1e6), (1.0, 1000.0), tuple(range(17))
@@ -42,6 +43,7 @@ def invent_sweep(folder, *, dims=DIMS, steps=STEPS, seeds=SEEDS, points=POINTS):
         "vmapped": False,
         "environment": {"device": "cpu", "versions": {"jax": "0.0"}, "code": "none"},
         "statuses": {status.name: status.value for status in TrialStatus},
+        "reasons": {reason.name: reason.value for reason in Reason},
     }
     store.prepare(folder, description)
     fields = FIELDS + [(name, np.float64, (points,)) for name in PATHS]

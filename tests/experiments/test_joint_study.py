@@ -14,7 +14,7 @@ import pytest
 
 from experiments.beyond import joint
 from experiments.beyond.problem import Problem
-from jaxselect import FlowStatus
+from jaxselect import Reason
 from jaxselect.sweep.store import prepare
 
 SIZES = Problem(64, 4, 4, 4)
@@ -77,7 +77,7 @@ def test_a_lane_is_the_flow_of_its_cell(lanes):
     np.testing.assert_allclose(row["head_square"], law.head_square, rtol=0.02)
     # The loss of the last mark is no number any more.
     np.testing.assert_allclose(np.log(row["loss"][0]), law.log_loss[0], atol=0.05)
-    assert row["form_change"] < 1e-8 and row["status"] == FlowStatus.REACHED
+    assert row["form_change"] < 1e-8 and row["status"] == Reason.NONE
     assert row["selected"].tolist() == [True] * 4 + [False] * 8
     assert (row["covered"] == 1).all()
     np.testing.assert_allclose(row["balance"], 1.0, atol=1e-3)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.beyond import peers
-from jaxselect.margin.max_margin import MaxMarginStatus
+from jaxselect.status import Reason
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_a_draw_without_a_solution_that_is_called_solved(monkeypatch):
     def mistaken(*arguments, **rest):
         found, norm, status = separate(*arguments, **rest)
         wrong = next(drawn) == 3
-        return found, norm, MaxMarginStatus(status ^ 1) if wrong else status
+        return found, norm, Reason(status ^ 1) if wrong else status
 
     monkeypatch.setattr(peers, "separate", mistaken)
     assert contradicted() == (1, False)

@@ -5,13 +5,13 @@ import pytest
 
 from experiments.beyond import phases
 from experiments.beyond.phases import MARKS, Case, Prediction, Run, Shape, brackets
-from jaxselect.flow.cls import FlowStatus
+from jaxselect.status import Reason
 
 TIMES = np.asarray(MARKS)
 CASE = Case("any", Shape(8, 4, 2, 6), (1e4, 1e6))
 
 
-def observed(winner, loser, status=FlowStatus.REACHED):
+def observed(winner, loser, status=Reason.NONE):
     path = np.stack([winner, loser], axis=1)
     return phases.observe(path, path[-1], np.int32(status))
 

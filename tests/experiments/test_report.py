@@ -24,7 +24,8 @@ from experiments.sweep import settings as sweep_settings
 from experiments.sweep.grids import of_family
 from experiments.sweep.study import sweep as sweep_study
 from jaxselect import Grid, embedding_steps, independent_tokens
-from jaxselect.margin.certificate import Reason, TrialStatus
+from jaxselect.margin.certificate import TrialStatus
+from jaxselect.status import Reason
 from jaxselect.sweep import store
 from tests.experiments.invented_results import (
     DIMS,
@@ -97,7 +98,8 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
 def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
     said = {
         Reason.LINE: "Margins are off the late flow: late_flow_residual 0.2; ‖p‖",
-        Reason.LIMIT: "No late flow is predicted: LimitStatus; ‖p‖",
+        Reason.SEVERAL_SELECTED: "A sequence keeps several tokens; their mutual "
+        "weights are not predicted here; ‖p‖",
         Reason.COMING: "What may still come could move a score: "
         "perturbation_bound 0.3; ‖p‖",
         Reason.HISTORY: "What only the path decides still changes: "
@@ -111,6 +113,17 @@ def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
         (found,) = uncertified(store.load_all(folder))
         assert found.number == len(DIMS) * len(STEPS) * len(SEEDS)
         assert found.runs[0].numbers.startswith(words)
+
+
+def test_reasons_are_read_by_the_names_that_a_sweep_stored(folder):
+    """Of a version that numbered them otherwise, and had another."""
+    changed = {"status": TrialStatus.UNRESOLVED, "reason": 40}
+    rewrite(folder, **{name: lambda _, it=it: it for name, it in changed.items()})
+    results = store.load_all(folder)
+    for name, words in (("TIES", Reason.TIES.sentence[:-1]), ("LIMIT", "LIMIT")):
+        results.attrs["reasons"] = {name: 40}
+        (found,) = uncertified(results)
+        assert found.runs[0].numbers.startswith(f"{words}; ‖p‖")
 
 
 OTHERS = [

@@ -8,7 +8,8 @@ import pytest
 
 from experiments.common.tolerances import tolerance_check
 from jaxselect import Parameters, TrialStatus, attention, from_sequences
-from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.flow.cls import FlowSettings, cls_flow
+from jaxselect.status import Reason
 from tests.tolerances import assert_close
 
 SQUARE = 1.69
@@ -37,7 +38,7 @@ def _checks(offset, broken):
     until = {"until_norm": 1e3, "settings": LOOSE}
     problem = attention(after, bags)
     flow = cls_flow(problem, path_log_times=jnp.ones(1), **until)
-    status = jnp.where(broken, FlowStatus.FAILED, flow.status).astype(jnp.int32)
+    status = jnp.where(broken, Reason.FAILED, flow.status).astype(jnp.int32)
     flow = eqx.tree_at(lambda flow: flow.status, flow, status)
     scores = tokens @ flow.query
     return tolerance_check(problem, flow, **until), scores[0] > scores[1]

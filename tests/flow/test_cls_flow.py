@@ -13,8 +13,9 @@ import pytest
 
 from jaxselect import assumption_one, attention, embedding_step, from_bags
 from jaxselect.flow import integration
-from jaxselect.flow.cls import FlowSettings, FlowStatus, cls_flow
+from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.model.parameters import Parameters, gaussian
+from jaxselect.status import Reason
 from tests.flow.cls_runs import PATH, TIGHT, by_every_stepper, risk_of_query, run
 from tests.theory import literal_joint
 
@@ -67,7 +68,7 @@ def test_nothing_happens_in_no_time(stepper):
             parameters, corpus, until_norm=bound, from_log_time=begin, stepper=stepper
         )
         np.testing.assert_allclose(at_once.query, parameters.query, rtol=1e-12)
-        assert at_once.status == FlowStatus.REACHED and at_once.log_time == begin
+        assert at_once.status == Reason.NONE and at_once.log_time == begin
 
 
 @by_every_stepper
@@ -75,7 +76,7 @@ def test_the_norm_asked_for_is_the_norm_reached(stepper):
     parameters, corpus = problem()
     for norm in (3.0, 1e3, 1e6):
         flow = run(parameters, corpus, until_norm=norm, stepper=stepper)
-        assert flow.status == FlowStatus.REACHED
+        assert flow.status == Reason.NONE
         np.testing.assert_allclose(jnp.linalg.norm(flow.query), norm, rtol=1e-12)
 
 
@@ -135,13 +136,13 @@ def moving():
     return (start, corpus, change, weights), (tied, bags, larger, weights)
 
 
-@pytest.mark.parametrize("which, status", [(0, "REACHED"), (1, "FORCES_CANCEL")])
+@pytest.mark.parametrize("which, status", [(0, "NONE"), (1, "FORCES_CANCEL")])
 def test_derivatives_match_finite_differences_in_both_modes(which, status):
     """Where a flow ends, and when: at a norm, and where opposing gradients hide."""
     problem, step = moving()[which], 1e-4
     (plus, *_), (minus, *_) = (both_modes(x, *problem) for x in (step, -step))
     _, slopes, pulled, ended = both_modes(0.0, *problem)
-    assert FlowStatus(ended.item()).name == status and jnp.abs(slopes).min() > 0.1
+    assert Reason(ended.item()).name == status and jnp.abs(slopes).min() > 0.1
     np.testing.assert_allclose(slopes, (plus - minus) / (2 * step), rtol=1e-5)
     np.testing.assert_allclose(pulled, slopes.sum(), rtol=1e-8)
 
@@ -155,7 +156,7 @@ def test_numbers_that_are_none_are_a_status(stepper):
     ):
         assert (
             run(broken, corpus, until_norm=10.0, stepper=stepper).status
-            == FlowStatus.FAILED
+            == Reason.FAILED
         )
 
 
@@ -167,16 +168,16 @@ def test_a_norm_that_was_missed_is_not_reached_and_steps_are_bounded(monkeypatch
     follow = jax.jit(lambda to: few(attention(parameters, corpus), until_norm=to))
     flow = follow(10.0)
     assert abs(jnp.linalg.norm(flow.query) / 10 - 1) > 1e-6
-    assert flow.status == FlowStatus.TIME_UNRESOLVED
+    assert flow.status == Reason.TIME_UNRESOLVED
     short = follow(1e6)
-    assert short.status == FlowStatus.OUT_OF_STEPS
+    assert short.status == Reason.OUT_OF_STEPS
     assert short.num_steps == 48 and jnp.isfinite(short.query).all()
 
 
 def test_a_traced_bound_that_is_no_number_is_never_reached():
     parameters, corpus = problem()
     flow = run(parameters, corpus, until_norm=jnp.nan, until_log_time=1e6)
-    assert flow.status == FlowStatus.NORM_NOT_REACHED
+    assert flow.status == Reason.NORM_NOT_REACHED
 
 
 @by_every_stepper

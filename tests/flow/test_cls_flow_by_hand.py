@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect import FlowSettings, FlowStatus, Parameters, from_bags, from_sequences
+from jaxselect import FlowSettings, Parameters, Reason, from_bags, from_sequences
 from tests.flow.cls_runs import PATH, by_every_stepper, risk_of_query, run
 
 
@@ -23,12 +23,12 @@ def test_a_flow_that_cannot_grow_says_so(stepper):
     tokens = jnp.diag(jnp.array([1.0, 1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([0.0, 0.0, 1.0]))
     flow = run(parameters, corpus, until_norm=1e3, stepper=stepper)
-    assert flow.status == FlowStatus.NORM_NOT_REACHED
+    assert flow.status == Reason.NORM_NOT_REACHED
     np.testing.assert_allclose(flow.query, parameters.query, rtol=1e-12)
     tokens = jnp.diag(jnp.array([3.0, -1.0, 0.0]))
     parameters = Parameters(tokens, jnp.ones(3), jnp.array([1.0, 1.0, 0.0]))
     flow = run(parameters, corpus, until_norm=1e3, stepper=stepper)
-    assert flow.status == FlowStatus.FORCES_CANCEL
+    assert flow.status == Reason.FORCES_CANCEL
     # Sooner, forces of order one that cancel leave half of the digits of their sum.
     assert flow.log_time > 20
     risk = risk_of_query(parameters, corpus)
@@ -49,15 +49,15 @@ def test_a_change_too_sudden_to_follow_is_not_a_balance(stepper):
     corpus = pairs([1, 1, 1])
     head = jnp.array([1.0, 0.0, 0.0])
     for length in (1.0, 30.0, 1e4):
-        for behind, wanted in ((15.0, "REACHED"), (45.0, "TIME_UNRESOLVED")):
+        for behind, wanted in ((15.0, "NONE"), (45.0, "TIME_UNRESOLVED")):
             query = jnp.array([0.0, behind / length, 0.0])
             tokens = length * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
             start = Parameters(tokens, query, head / length)
             flow = run(start, corpus, until_norm=1e3, stepper=stepper)
-            assert FlowStatus(flow.status.item()).name == wanted
+            assert Reason(flow.status.item()).name == wanted
             # The weaker token pulls itself up at a rate of the length squared.
             near = behind - 2 * np.log(length)
-            assert wanted == "REACHED" or abs(flow.log_time - near) < 1
+            assert wanted == "NONE" or abs(flow.log_time - near) < 1
             assert flow.num_steps < {"rodas": 300, "bdf": 900}[stepper]
 
 

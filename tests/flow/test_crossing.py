@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxselect import FlowSettings, FlowStatus, Parameters, attention, from_sequences
+from jaxselect import FlowSettings, Parameters, Reason, attention, from_sequences
 from jaxselect.flow.crossing import (
     crossings_and_query,
     search_path,
@@ -94,7 +94,7 @@ def test_a_passage_moves_with_the_event_as_the_flow_says():
 
 def test_crossings_say_whether_they_happened():
     path = search(START, 100.0)
-    ended = jnp.asarray(FlowStatus.OUT_OF_STEPS, jnp.int32)
+    ended = jnp.asarray(Reason.OUT_OF_STEPS, jnp.int32)
     broken = eqx.tree_at(lambda path: path.status, path, ended)
     wanted = {(-1.0, 0.0): path, (1e9, jnp.inf): path, (-1.0, jnp.nan): broken}
     for (level, log_time), path in wanted.items():

@@ -15,11 +15,12 @@ from jaxselect import Parameters, attention, competing_pairs, max_margin
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, NEXT_TOKEN, POLYNOMIAL
 from jaxselect.margin.certificate import PredictedEnd, _gross_forces, perturbations
-from jaxselect.margin.limit import LimitStatus, limit
+from jaxselect.margin.limit import limit
 from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.pairs import ROUNDINGS, pair_strength, pairs_of
 from jaxselect.margin.perturbation import RestingTies
 from jaxselect.model.attention import negative_gradient
+from jaxselect.status import Reason
 
 TOLERANCE = 1e-3
 CHOSEN = np.array([[True, False], [True, False]])
@@ -94,7 +95,7 @@ def test_every_term_of_the_bound_counts(s, offset_error, inactive):
     start, bags = problem([2.0, 0.5], [1, *[-1] * inactive])
     query = np.array([s + np.log(0.5 / (1 + inactive)), 0.0])
     margin, _, late, _ = late_flow(start, bags, query)
-    assert late.status == LimitStatus.PREDICTED and margin.active.sum() == 1
+    assert late.status == Reason.NONE and margin.active.sum() == 1
     late = eqx.tree_at(lambda late: late.offset_error, late, np.array(offset_error))
     bound = bound_of(start, bags, margin, late, query, np.array(s))
     np.testing.assert_allclose(bound, by_hand(s, offset_error, inactive), rtol=1e-6)

@@ -79,6 +79,21 @@ def test_a_pair_of_the_wrong_sign_leaves_a_basin():
     assert_close([proof.reach, proof.stiffness], [np.sqrt(4 / 7), 4 / 7], worse=10)
 
 
+def test_the_numbers_of_a_proof_are_those_of_its_hessian():
+    """D = (1, 0), (0.6, 0.8), off the minimum: H is no diagonal matrix."""
+    rows, strengths = np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([1.0, 2.0])
+    proof, found, _, margin = proved(*over_origin(rows, strengths), 1e-3)
+    assert margin.active.sum() == 2
+    duals = strengths * np.exp(-rows @ (np.asarray(found) + np.array([1e-3, 0.0])))
+    inverse = np.linalg.inv((rows.T * duals) @ rows)
+    farthest = np.sqrt(np.diag(rows @ inverse @ rows.T).max())
+    missing = np.asarray(margin.direction) - duals @ rows
+    wanted = 1 / farthest, 1 / np.trace(inverse)
+    assert_close([proof.reach, proof.stiffness], wanted, worse=10)
+    length = np.sqrt(missing @ inverse @ missing)
+    np.testing.assert_allclose(proof.decrement, length, rtol=1e-6)
+
+
 def test_a_point_off_the_minimum_has_so_much_less_of_its_basin():
     """A move along (1, 0) scales all λ alike: β_H is as it was."""
     problem = over_origin(THREE, [1.0, 1.0, -0.5])

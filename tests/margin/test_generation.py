@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import MaxMarginStatus, from_sequences
+from jaxselect import Reason, from_sequences
 from jaxselect.margin import generation, max_margin, pairs
 from tests.tolerances import assert_close
 from tests.valued import valued
@@ -52,7 +52,7 @@ def test_few_pairs_give_what_all_give(solved, seed):
     wanted = solved(problem)
     for least in (4 * DIM, 256):
         found = solved(problem, least=least)
-        assert found.status == wanted.status == MaxMarginStatus.SOLVED
+        assert found.status == wanted.status == Reason.NONE
         assert_close(found.direction / wanted.norm, wanted.direction / wanted.norm)
         assert_close(found.norm / wanted.norm, 1.0)
         assert (found.active == wanted.active).all()
@@ -62,7 +62,7 @@ def test_few_pairs_give_what_all_give(solved, seed):
 def test_few_pairs_refute_what_all_refute(solved):
     problem = listed(0, separable=False)
     found = solved(problem, least=4 * DIM)
-    assert found.status == solved(problem).status == MaxMarginStatus.INFEASIBLE
+    assert found.status == solved(problem).status == Reason.INFEASIBLE
     assert_close(found.duals.sum(), 1.0)
 
 
@@ -71,7 +71,7 @@ def test_a_pair_that_never_joined_a_set_is_seen(solved, monkeypatch):
     blind = lambda axes, pairs, point: jnp.zeros_like(pairs.held)  # noqa: E731
     monkeypatch.setattr(generation, "misses", blind)
     found = solved(listed(0), least=4 * DIM)
-    assert found.status == MaxMarginStatus.NOT_CONVERGED
+    assert found.status == Reason.NOT_CONVERGED
     assert found.gap > 1e-6
 
 

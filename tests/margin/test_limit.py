@@ -13,10 +13,11 @@ import pytest
 
 from jaxselect import Corpus, assumption_one, attention, embedding_step, max_margin
 from jaxselect.flow.cls import FlowSettings, cls_flow
-from jaxselect.margin.limit import Limit, LimitStatus
+from jaxselect.margin.limit import Limit
 from jaxselect.margin.limit import limit as library_limit
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import competing_pairs, selected_tokens
+from jaxselect.status import Reason
 
 DRAW = partial(assumption_one, sequences=40, length=6, relevant=3, irrelevant=12)
 # γ from 0.4 to 250: below capture, in it, and beyond it.
@@ -68,7 +69,7 @@ def test_the_flow_ends_on_the_prediction(step_size):
     """Every margin, the norm, the constant: six digits or better, in every regime."""
     start, corpus, flow, selected, margin = late_problem(step_size)
     late = limit(start, corpus, selected, margin, flow.query)
-    assert late.status == LimitStatus.PREDICTED
+    assert late.status == Reason.NONE
     on_the_line = late.growth * flow.log_time + late.offset
     scores, predicted = (
         start.embeddings @ query for query in (flow.query, on_the_line)
@@ -169,16 +170,16 @@ def chosen_limit(labels, chosen):
 
 def test_several_selected_tokens_and_contradictions_say_so():
     one = chosen_limit([1, 1], 2 * ([True, False, False],))
-    assert one == LimitStatus.PREDICTED
+    assert one == Reason.NONE
     several = chosen_limit([1, 1], 2 * ([True, True, False],))
-    assert several == LimitStatus.SEVERAL_SELECTED
+    assert several == Reason.SEVERAL_SELECTED
     # Token 0 beats token 1, and token 1 beats token 0: no p does both.
     first, second = [True, False, False], [False, True, False]
     at_odds = chosen_limit([1, -1], [first, second])
-    assert at_odds == LimitStatus.NO_MAX_MARGIN
+    assert at_odds == Reason.INFEASIBLE
     # Nothing is beaten, so there is nothing to have a margin over.
     nothing = chosen_limit([1, 1], 2 * ([True, True, True],))
-    assert nothing == LimitStatus.NO_MAX_MARGIN
+    assert nothing == Reason.SEVERAL_SELECTED
 
 
 @pytest.mark.parametrize("loser", [-1.0, 1.0])
@@ -187,7 +188,7 @@ def test_a_winner_that_is_worth_no_more_than_the_loser_does_not_attract(loser):
     losing = parameters(np.diag([1.0, loser, 0.0]), [0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     chosen = choose(*2 * ([True, False, False],))
     late = limit(losing, corpus, chosen, solve(losing, corpus, chosen), losing.query)
-    assert late.status == LimitStatus.NOT_ATTRACTING
+    assert late.status == Reason.NOT_ATTRACTING
 
 
 def test_strengths_of_many_decades_are_balanced():
@@ -202,7 +203,7 @@ def test_strengths_of_many_decades_are_balanced():
         corpus = two_bags([1, 1, np.exp(decades), 1], 1, 1)
         margin = solve(start, corpus, chosen)
         late = limit(start, corpus, chosen, margin, start.query)
-        assert margin.active[0, 1:4].all() and late.status == LimitStatus.PREDICTED
+        assert margin.active[0, 1:4].all() and late.status == Reason.NONE
         pull = np.where(margin.active, growing(late.strength, start, late.offset), 0.0)
         np.testing.assert_allclose(
             -pull[0] @ start.embeddings, margin.direction, atol=1e-9
@@ -216,8 +217,8 @@ def test_active_pairs_whose_span_lacks_p_mm_predict_nothing():
     chosen = choose(*2 * ([True, False, False],))
     margin = solve(start, corpus, chosen)
     late = limit(start, corpus, chosen, margin, start.query)
-    assert late.status == LimitStatus.PREDICTED
+    assert late.status == Reason.NONE
     active = margin.active & (np.arange(18) != 2)
     fewer = eqx.tree_at(lambda m: m.active, margin, active)
     late = limit(start, corpus, chosen, fewer, start.query)
-    assert late.status == LimitStatus.NO_MAX_MARGIN
+    assert late.status == Reason.NO_MINIMISER

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxselect.margin.max_margin import MaxMarginStatus, with_derivatives
+from jaxselect.margin.max_margin import with_derivatives
+from jaxselect.status import Reason
 from tests.margin.pair_problems import FAMILIES, family, solve_each
 
 
@@ -31,7 +32,7 @@ def test_float32(name):
     embeddings, _, wanted = family(name)
     solution = single(name)
     assert solution.direction.dtype == np.float32
-    solved = solution.status == MaxMarginStatus.SOLVED
+    solved = solution.status == Reason.NONE
     norm = wanted.norm
     size = np.linalg.norm(embeddings, axis=2).max(axis=1)
     bound = 16 * float(np.finfo(np.float32).eps) * (norm * size) ** 2

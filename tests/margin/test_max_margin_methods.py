@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.qp import (
     normalise,
     relative_gap,
 )
+from jaxselect.status import Reason
 from tests.margin.exact import assert_true, lane
 from tests.margin.pair_problems import contradiction, small_problem, solve_each
 
@@ -112,7 +113,7 @@ def test_a_method_is_not_believed(name):
     embeddings, pairs = map(np.stack, zip(*problems, strict=True))
     number = jnp.asarray([*METHODS, *PROBLEMS].index(name))
     truth, found = solve_each(embeddings, pairs), answered_by(number, embeddings, pairs)
-    known = found.status != MaxMarginStatus.NOT_CONVERGED
+    known = found.status != Reason.NOT_CONVERGED
     np.testing.assert_array_equal(found.status[known], truth.status[known])
     for number, problem in enumerate(problems):
         assert_true(*problem, lane(found, number))

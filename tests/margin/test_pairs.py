@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxselect.data.corpus import Corpus, from_sequences
-from jaxselect.margin.pairs import PairMask, laplacian, pair_strength, pairs_of
+from jaxselect.margin.pairs import (
+    PairMask,
+    _listed,
+    laplacian,
+    pair_strength,
+    pairs_of,
+)
 from tests.tolerances import assert_close
 from tests.valued import valued
 
@@ -125,3 +131,13 @@ def test_without_pairs_no_lead_is_smallest():
     scores = jnp.array([2.0, 5.0, 1.0])
     assert PairMask(pairs).least(scores) == 0
     assert PairMask(pairs.at[0, 1].set(True)).least(scores) == -3
+
+
+def test_a_list_indexes_pairs_of_the_entries_that_it_was_made_for():
+    """Of the other entries of the same sequences it holds none."""
+    bags = from_sequences([[0, 1], [1, 2]], [1, -1], vocabulary=3)
+    listed = _listed(jnp.array([[True, False], [True, False]]), bags, 2)
+    found = listed.places(bags, jnp.array([0, 0]))[:, 1]
+    edges = listed.winner[found].tolist(), listed.loser[found].tolist()
+    assert edges == ([0, 1], [1, 2])
+    assert (listed.places(bags, jnp.array([1, 1])) == len(listed.held)).all()

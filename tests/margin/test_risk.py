@@ -14,10 +14,11 @@ import pytest
 from experiments.theory.descent import largest_step
 from jaxselect import cross_attention, key_query, next_token
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.margin.max_margin import MaxMarginStatus, max_margin
+from jaxselect.margin.max_margin import max_margin
 from jaxselect.margin.pairs import pairs_of
 from jaxselect.margin.risk import best_entries
 from jaxselect.model.attention import functional_margin
+from jaxselect.status import Reason
 from tests.problem.independent import Model, flow, logistic
 from tests.tolerances import assert_close
 
@@ -228,8 +229,8 @@ def test_nothing_is_claimed_where_a_hypothesis_fails():
     between = np.array([[[0.5, 0, 0.5], [1, 0, 0], [0, 0, 1]]])
     found, margin, _ = judged(cross_attention(between, values, [1]), far)
     below = dataclasses.replace(found, excess=jnp.zeros(1))
-    solved = dataclasses.replace(margin, status=jnp.array(MaxMarginStatus.SOLVED))
-    assert margin.status == MaxMarginStatus.INFEASIBLE
+    solved = dataclasses.replace(margin, status=jnp.array(Reason.NONE))
+    assert margin.status == Reason.INFEASIBLE
     assert not below.certifies(below.selected, margin)
     assert below.certifies(below.selected, solved)
     assert not below.certifies(~below.selected, solved)

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import FlowStatus, LimitStatus, MaxMarginStatus, from_sequences
+from jaxselect import Reason, from_sequences
 from jaxselect.margin.certificate import (
     Measured,
-    Reason,
     TrialStatus,
     classify_end,
     outcome_of,
@@ -31,9 +30,8 @@ NAN = float("nan")
 class Found:
     """What is measured of an end; converged with everything selected by default."""
 
-    flow_status: int = FlowStatus.REACHED
-    margin_status: int = MaxMarginStatus.SOLVED
-    limit_status: int = LimitStatus.PREDICTED
+    flow_status: int = Reason.NONE
+    limit_status: int = Reason.NONE
     late_flow_residual: float = 0.0
     perturbation_bound: float = 0.0
     history_change: float = 0.0
@@ -41,6 +39,7 @@ class Found:
     largest_score: float = 0.0
     tied: bool = False
     displacement: float = 0.0
+    paired: bool = True
 
     def judged(self, dtype=float, **changed):
         """The status and the reason."""
@@ -49,10 +48,10 @@ class Found:
             name: jnp.asarray(value, jnp.int32 if name.endswith("status") else dtype)
             for name, value in given.items()
         }
-        covered, tied = given.pop("coverage"), given.pop("tied") > 0
-        found = Measured(**given)
-        reason = reason_against(found)
-        status = classify_end(reason, found, outcome_of(SIGNS, covered), tied)
+        outcome = outcome_of(SIGNS, given.pop("coverage"))
+        tokens = given.pop("tied") > 0, given.pop("paired") > 0
+        reason = reason_against(Measured(**given))
+        status = classify_end(reason, outcome, *tokens)
         return TrialStatus(status.item()), Reason(reason.item())
 
     def status(self, **changed):
@@ -112,22 +111,17 @@ def test_rounding_of_the_largest_score_excuses_the_residual_alone():
         assert late == TrialStatus.UNRESOLVED
 
 
-@pytest.mark.parametrize("status", LimitStatus)
-def test_only_a_proved_limit_is_certified(status):
-    certified = CONVERGED.status(limit_status=status) == TrialStatus.SELECTED_ALL
-    assert certified == (status == LimitStatus.PREDICTED)
-    broken = CONVERGED.status(margin_status=MaxMarginStatus.NOT_CONVERGED)
-    assert broken == TrialStatus.FAILED
-
-
+# For all other reasons an end is UNRESOLVED.
 ENDS = {
-    FlowStatus.REACHED: TrialStatus.SELECTED_ALL,
-    FlowStatus.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    FlowStatus.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
-    FlowStatus.TIME_UNRESOLVED: TrialStatus.UNRESOLVED,
-    FlowStatus.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
-    FlowStatus.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
-    FlowStatus.FAILED: TrialStatus.FAILED,
+    Reason.NONE: TrialStatus.SELECTED_ALL,
+    Reason.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
+    Reason.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
+    Reason.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
+    Reason.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
+    Reason.FAILED: TrialStatus.FAILED,
+    Reason.NOT_CONVERGED: TrialStatus.FAILED,
+    Reason.NUMBERS: TrialStatus.FAILED,
+    Reason.NOTHING: TrialStatus.AT_REST,
 }
 
 
@@ -140,33 +134,33 @@ def test_a_contracted_problem_that_is_certified_is_a_tied_run():
     early = CONVERGED.status(**tied, late_flow_residual=1.0)
     assert early == TrialStatus.TIES_UNPROVED
     # Without a pair nothing moves beside the ties.
-    still = {"margin_status": MaxMarginStatus.NO_PAIRS}
-    still |= {"flow_status": FlowStatus.NORM_NOT_REACHED}
+    still = {"paired": False, "flow_status": Reason.NORM_NOT_REACHED}
     assert CONVERGED.status(**tied, **still) == TrialStatus.AT_REST
     assert CONVERGED.status(**still) == TrialStatus.NORM_NOT_REACHED
-    for ended in (FlowStatus.OUT_OF_STEPS, FlowStatus.FAILED):
+    for ended in (Reason.OUT_OF_STEPS, Reason.FAILED):
         there = CONVERGED.status(**tied, flow_status=ended)
         assert there == CONVERGED.status(flow_status=ended)
 
 
-def test_every_end_of_a_flow_has_its_status():
-    assert set(ENDS) == set(FlowStatus)
-    for ended, wanted in ENDS.items():
-        assert CONVERGED.status(flow_status=ended) == wanted
+@pytest.mark.parametrize("status", Reason)
+@pytest.mark.parametrize("name", ["flow_status", "limit_status"])
+def test_every_reason_has_its_end(name, status):
+    wanted = ENDS.get(status, TrialStatus.UNRESOLVED)
+    assert CONVERGED.judged(**{name: status}) == (wanted, status)
 
 
 def test_the_reason_is_the_first_hypothesis_that_fails():
     failing = {
-        "flow_status": FlowStatus.OUT_OF_STEPS,
-        "margin_status": MaxMarginStatus.INFEASIBLE,
-        "limit_status": LimitStatus.NOT_ATTRACTING,
+        "flow_status": Reason.OUT_OF_STEPS,
+        "limit_status": Reason.NOT_ATTRACTING,
         "late_flow_residual": TOLERANCE * ABOVE,
         "perturbation_bound": NAN,
         "history_change": TOLERANCE * ABOVE,
         "displacement": TOLERANCE * ABOVE,
     }
     assert CONVERGED.judged()[1] == Reason.NONE
-    reasons = [each for each in Reason if Reason.NONE < each < Reason.NUMBERS]
+    reasons = [Reason.OUT_OF_STEPS, Reason.NOT_ATTRACTING]
+    reasons += [Reason.LINE, Reason.COMING, Reason.HISTORY, Reason.TIES]
     for first, (name, reason) in enumerate(zip(failing, reasons, strict=True)):
         assert CONVERGED.judged(**{name: failing[name]})[1] == reason
         later = dict(list(failing.items())[first:])

@@ -344,7 +344,7 @@ def test_an_end_that_is_not_certified_says_why():
     why = f"{Reason.LINE.sentence} It is {alone.late_flow_residual:.3g}."
     assert because(problem, alone, off) == f"Why: {why}"
     short = solve(problem, settings=FlowSettings(max_steps=8))
-    assert "\nWhy: It took `max_steps` steps." in str(short)
+    assert "\nWhy: The flow took `max_steps` steps." in str(short)
     assert "Why" not in str(found)
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from jaxselect import Grid, TrialStatus, cross_attention, load, run_grid, solve
-from jaxselect.margin.certificate import Reason
+from jaxselect.status import Reason
 
 LABELS = np.array([1, -1, 1, 1])
 

@@ -21,8 +21,8 @@ from jaxselect import (
     next_token,
     solve,
 )
-from jaxselect.margin.certificate import Reason
 from jaxselect.problem import nothing_to_select
+from jaxselect.status import Reason
 from jaxselect.sweep.launch import enable_x64
 from tests.tolerances import assert_close
 

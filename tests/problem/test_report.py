@@ -18,7 +18,8 @@ from jaxselect import (
     solve,
 )
 from jaxselect.checks import BadInput
-from jaxselect.margin.certificate import CERTIFIED, Reason
+from jaxselect.margin.certificate import CERTIFIED
+from jaxselect.status import Reason
 
 RANDOM = np.random.default_rng(3)
 DRAWN, Z, B = (RANDOM.normal(size=size) for size in ((5, 4, 6), (5, 3), (5, 4)))

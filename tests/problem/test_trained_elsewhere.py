@@ -9,8 +9,8 @@ import numpy as np
 import optax
 
 from jaxselect import certify_at, key_query, solve
-from jaxselect.margin.certificate import Reason
 from jaxselect.stages import Arrival, Proof
+from jaxselect.status import Reason
 from tests.problem.independent import Model, field, flow, logistic
 
 SEQUENCES, WIDTH, DIM, OTHER = 4, 3, 5, 4

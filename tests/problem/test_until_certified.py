@@ -24,10 +24,9 @@ from jaxselect import (
     stages,
 )
 from jaxselect.compilation import fast_compile_options, progress
-from jaxselect.flow.cls import FlowStatus
-from jaxselect.margin.certificate import CERTIFIED, TrialStatus, resolves
-from jaxselect.margin.limit import LimitStatus
-from jaxselect.stages import FIRST_NORM, FURTHER
+from jaxselect.margin.certificate import CERTIFIED, FURTHER, TrialStatus, resolves
+from jaxselect.stages import FIRST_NORM
+from jaxselect.status import Reason
 from tests.tolerances import assert_close
 
 N, WIDTH, DIM = 6, 4, 3
@@ -71,7 +70,7 @@ def test_a_small_margin_is_certified_without_a_norm_from_the_caller():
     for draw in DRAWS:
         problem = cross_attention(*draw)
         found = solve(problem)
-        if found.flow.status != FlowStatus.REACHED:
+        if found.flow.status != Reason.NONE:
             continue
         assert found.status in CERTIFIED
         number = np.log10(norm_of(found) / FIRST_NORM) / np.log10(FURTHER)
@@ -113,7 +112,7 @@ def test_each_of_a_batch_goes_on_as_it_does_alone():
 def test_it_stops_where_no_larger_norm_would_be_resolved_and_says_so():
     problem = endless()
     found = solve(problem)
-    assert found.limit.status != LimitStatus.PREDICTED
+    assert found.limit.status != Reason.NONE
     assert found.status == TrialStatus.UNRESOLVED
     largest = jnp.abs(problem.scores(found.trained)).max()
     assert resolves(largest) and not resolves(FURTHER * largest)
@@ -129,7 +128,7 @@ def test_it_stops_where_a_flow_does_not_reach_its_norm():
     assert found.flow.num_steps == once.flow.num_steps
     few = stages.FlowSettings(max_steps=5)
     found = solve(cross_attention(*DRAWS[0]), settings=few)
-    assert found.flow.status == FlowStatus.OUT_OF_STEPS
+    assert found.flow.status == Reason.OUT_OF_STEPS
 
 
 def test_path_steps_and_start_are_those_of_all_rounds():

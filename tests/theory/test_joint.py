@@ -10,7 +10,7 @@ import pytest
 
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
-from jaxselect import FlowSettings, FlowStatus, Parameters, from_sequences
+from jaxselect import FlowSettings, Parameters, Reason, from_sequences
 from jaxselect.model.attention import attend_corpus, empirical_risk
 
 SUBSETS = {
@@ -107,7 +107,7 @@ def test_two_variables_are_the_flow_of_all_parameters(name, alignment):
     if alignment is None:
         assert (value == 0).all() and (score == 0).all()
         return
-    assert status == FlowStatus.REACHED
+    assert status == Reason.NONE
     _, wanted, _ = found(rates, alignment, PATH)
     # With v fixed E grows like s, and K = E Eᵀ has a rounding of s² eps.
     kept = 4 if name == "E, p" else 5
@@ -216,7 +216,7 @@ def test_a_fixed_p_that_leans_on_v_holds_one_class_back():
     query = jnp.sqrt(1 - lean**2) * jnp.eye(10)[8] - lean * jnp.eye(10)[9]
     start = Parameters(embeddings, query, jnp.eye(10)[9])
     status, seen = full(start, jnp.array(SUBSETS["E"]))
-    assert status == FlowStatus.REACHED
+    assert status == Reason.NONE
     constant = 2 * IRRELEVANT * lean / (N + 2 * IRRELEVANT)
     off = np.exp(seen[2]) * np.asarray(PATH)
     np.testing.assert_allclose(off[-2:], constant, rtol=0.03)

@@ -15,9 +15,10 @@ from scipy.integrate import solve_ivp
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
 from jaxselect import assumption_one, attention, embedding_step, max_margin
 from jaxselect.compilation import fast_compile_options
-from jaxselect.flow.cls import FlowSettings, FlowStatus, velocity
+from jaxselect.flow.cls import FlowSettings, velocity
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
+from jaxselect.status import Reason
 from tests.theory import literal_joint
 from tests.tolerances import TOLERANCE
 
@@ -81,7 +82,7 @@ def rows(flow, place):
 def test_every_subset_agrees_with_an_independent_integrator(rates):
     """All of E, p and v in R^30, literally, to log t = 50."""
     flow = followed(rates)
-    assert flow.status == FlowStatus.REACHED and flow.log_time == 1e6
+    assert flow.status == Reason.NONE and flow.log_time == 1e6
     wanted = literal_joint.integrate(*drawn(), rates, 50.0)
     # LSODA's 10⁻¹⁰ a step, and ours of 10⁻⁹.
     np.testing.assert_allclose(rows(flow, 2), wanted, rtol=1e-7, atol=1e-7)
@@ -154,7 +155,7 @@ def test_training_the_head_leaves_the_bias_of_p_unchanged():
     """
     parameters, corpus = drawn()
     flow, marks = headed(), np.asarray(HEAD_PATH[1:])
-    assert flow.status == FlowStatus.REACHED
+    assert flow.status == Reason.NONE
 
     @jax.jit
     def judged(flow):
@@ -196,11 +197,11 @@ def test_the_path_is_where_shorter_flows_end():
 
 
 def test_a_flow_that_breaks_off_says_so():
-    assert headed(1e12).status == FlowStatus.OUT_OF_STEPS
+    assert headed(1e12).status == Reason.OUT_OF_STEPS
     parameters, corpus = drawn()
     head = parameters.head.at[0].set(jnp.nan)
     broken = Parameters(parameters.embeddings, parameters.query, head)
-    assert joint(broken, corpus, (0.0, 1.0, 1.0)).status != FlowStatus.REACHED
+    assert joint(broken, corpus, (0.0, 1.0, 1.0)).status != Reason.NONE
 
 
 def seen_at(eta, start):

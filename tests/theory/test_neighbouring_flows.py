@@ -19,7 +19,8 @@ from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect import Parameters, fast_compile_options, from_sequences
 from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
-from jaxselect.flow.cls import FlowSettings, FlowStatus
+from jaxselect.flow.cls import FlowSettings
+from jaxselect.status import Reason
 
 TOKENS = 5
 BETA = np.array([1.2, -0.9])
@@ -54,7 +55,7 @@ def softmax(scores):
 def test_softmax_is_polarised_by_one_law_for_every_loss(loss, late, near):
     """(1 − q) δ² → 2 |β|² (T − 1)/T, δ ~ log t; with a polynomial tail δ ~ t^{1/3}."""
     end = one_sequence(loss, jnp.asarray(late))
-    assert end.status == FlowStatus.REACHED
+    assert end.status == Reason.NONE
     scores, values = np.asarray(end.embeddings @ end.query), end.embeddings @ end.head
     top = scores.argmax()
     off = np.delete(softmax(scores), top).sum()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import LimitStatus, attention, from_bags, independent_tokens
+from jaxselect import Reason, attention, from_bags, independent_tokens
 from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.margin.certificate import TrialStatus, certify, predict_end
 from jaxselect.model.attention import attend_corpus, negative_gradient
@@ -114,7 +114,7 @@ def test_equally_frequent_tokens_are_selected_from_any_start(along):
     problem = attention(start, EVEN)
     path = PATH(problem, jnp.geomspace(1e2, 1e8, 61))
     end = END(problem, path.query, path.log_time)
-    assert end.late.status == LimitStatus.NO_MINIMISER
+    assert end.late.status == Reason.NO_MINIMISER
     assert (end.selected & important_tokens(EVEN)[EVEN.tokens]).sum() == 4
     late = path.path_query[::20]
     errors = jax.vmap(direction_error, (0, None))(late, end.margin.direction)

@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
-from jaxselect import FlowStatus, Parameters, attention, selected_tokens
+from jaxselect import Parameters, Reason, attention, selected_tokens
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.margin.certificate import TOLERANCE, TrialStatus
@@ -596,10 +596,10 @@ def test_ties_that_losing_tokens_move_get_time_until_they_may_be_contracted():
     run, begin = jax.jit(flow_to_end), late(given, 0.2 * 2 * WIDE)
     first, last = (run(given, begin, until_norm=1e9, stages=n) for n in (1, 12))
     assert not first.contracted and first.point.next == Next.SETTLED
-    assert first.flow.status == FlowStatus.FORCES_CANCEL
+    assert first.flow.status == Reason.FORCES_CANCEL
     for log_time in (first.point.clock_log_time, first.flow.log_time):
         np.testing.assert_allclose(log_time, 0.4 * WIDE + 1, rtol=1e-15)
-    assert last.contracted and last.flow.status == FlowStatus.REACHED
+    assert last.contracted and last.flow.status == Reason.NONE
     assert last.point.clock_start == 0
 
 

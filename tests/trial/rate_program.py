@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.rates import REAL_RATES
-from jaxselect import Corpus, FlowSettings, LimitStatus, assumption_one, gaussian
+from jaxselect import Corpus, FlowSettings, Reason, assumption_one, gaussian
 from jaxselect.convergence import RateSettings, rates, resolve_limit
 from tests.test_precision import PLATFORMS
 
@@ -40,7 +40,7 @@ def along(move, start, corpus, step_size, change, settings=TIGHT):
     corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
     found = rates(start, corpus, step_size * jnp.exp(move), settings=settings)
     real = jnp.stack([getattr(found, name) for name in REAL_RATES])
-    smooth = ~found.kink & (found.status == LimitStatus.PREDICTED)
+    smooth = ~found.kink & (found.status == Reason.NONE)
     return real, (smooth, found.history_dim)
 
 

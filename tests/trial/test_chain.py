@@ -12,17 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import BadInput, assumption_one, attention, embedding_step
+from jaxselect import assumption_one, attention, embedding_step
 from jaxselect.flow.cls import FlowSettings, cls_flow
 from jaxselect.margin.certificate import (
     TrialStatus,
     certify,
-    explain,
     late_flow_residual,
     perturbations,
 )
 from jaxselect.model.parameters import Parameters, gaussian_reduced
-from jaxselect.model.selection import important_tokens
 
 pytestmark = pytest.mark.bounds
 
@@ -99,28 +97,6 @@ def test_the_chain_is_symmetric(case, name):
     np.testing.assert_allclose(there.growth, late.growth, atol=1e-9)
     np.testing.assert_allclose(there.offset, late.offset, rtol=1e-6, atol=1e-5)
     np.testing.assert_allclose(there.error_constant, late.error_constant, rtol=1e-5)
-
-
-def test_a_token_that_no_sequence_selects_is_named():
-    """Each important token is selected wherever it occurs, or has a line of its own."""
-    parameters, corpus = problem(*CASES[0])
-    _, found = chain(parameters, corpus)
-    words = [f"word{token}" for token in range(corpus.vocabulary)]
-    (status, count) = explain(found, corpus, words).splitlines()[:2]
-    assert status.startswith(TrialStatus(found.status.item()).name)
-    every = set(np.flatnonzero(important_tokens(corpus)).tolist())
-    for lost in every:
-        there = np.asarray(corpus.tokens == lost) & np.asarray(corpus.present)
-        other = np.roll(there, 1, axis=1)
-        chosen = jnp.where(there.any(axis=1)[:, None], other, found.ending.selected)
-        moved = eqx.tree_at(lambda one: one.ending.selected, found, chosen)
-        lines = explain(moved, corpus, words).splitlines()
-        (line,) = (line for line in lines if line.startswith(f"  {words[lost]} "))
-        number = there.sum()
-        assert f"{number} of {number} sequences select" in line
-    assert len(every) == int(count.split()[2])
-    with pytest.raises(BadInput, match=r"words .*wanted one for each"):
-        explain(found, corpus, words[1:])
 
 
 def test_where_the_origin_is_decides_no_verdict():

@@ -17,7 +17,7 @@ from experiments.theory.lists import (
     list_agreement,
     whole_decision_list,
 )
-from jaxselect import FlowStatus, Parameters, attention, predict_end
+from jaxselect import Parameters, Reason, attention, predict_end
 from jaxselect.data.corpus import Corpus, from_sequences
 
 # Roundings of scores and strengths that are sums of some hundred terms.
@@ -168,5 +168,5 @@ def test_a_joint_flow_ends_at_the_shortest_list_and_not_at_the_smallest_cover():
 
     keys, scales = jax.random.split(jax.random.key(0), 2), jnp.array([0.1, 1.0])
     status, top = selected(keys, scales)
-    assert (status == FlowStatus.REACHED).all()
+    assert (status == Reason.NONE).all()
     assert [len(set(row)) for row in top.tolist()] == [4, 4]

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from jaxselect import stages
-from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.cls import cls_flow
 from jaxselect.flow.dissipation import dissipates
 from jaxselect.margin.certificate import TrialStatus
 from jaxselect.problem import cross_attention
 from jaxselect.stages import beginning, certify_stage, flow_to_end
+from jaxselect.status import Reason
 
 # Eight bags of four features in R^5: p converges to a strict minimum of the risk, at
 # which some scores are 18 apart, so that their tokens are not selected by ½ log t.
@@ -81,7 +82,7 @@ def first():
 
 
 def test_no_flow_ends_where_the_risk_is_higher_or_too_far_away(first):
-    assert FlowStatus(int(first.flow.status)) == FlowStatus.FORCES_CANCEL
+    assert Reason(int(first.flow.status)) == Reason.FORCES_CANCEL
     end, now = first.point.query, float(first.flow.log_time)
     follows = jax.jit(
         lambda p, begin, until: dissipates(PROBLEM, p, (begin, until), 123, 3e-5)
@@ -110,7 +111,7 @@ def test_a_stage_that_is_no_gradient_flow_has_failed(first, monkeypatch):
         return flow_to_end(PROBLEM, beginning(PROBLEM), until_norm=1e4)
 
     stage = ends(jnp.array([0.0, 1.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
-    names = [FlowStatus(int(status)).name for status in stage.flow.status]
+    names = [Reason(int(status)).name for status in stage.flow.status]
     assert names == ["NORM_NOT_REACHED", "FAILED", "FAILED"]
     kept = [0.0, float(first.flow.log_time)]
     np.testing.assert_allclose(stage.flow.log_time[1:], kept, rtol=1e-9)

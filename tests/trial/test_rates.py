@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.common.rates import REAL_RATES
-from jaxselect import Limit, LimitStatus, Parameters, attention, competing_pairs
+from jaxselect import Limit, Parameters, Reason, attention, competing_pairs
 from jaxselect.convergence import (
     RateSettings,
     final_loss,
@@ -21,11 +21,7 @@ from jaxselect.convergence import (
     resolve_limit,
 )
 from jaxselect.data.corpus import Corpus, from_bags, from_sequences
-from jaxselect.flow.cls import (
-    FlowStatus,
-    cls_flow,
-    direction_error,
-)
+from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.margin.pairs import PairStrength
 from jaxselect.model.step import alignment_error, embedding_step, embedding_steps
 from tests.test_precision import rounded_products
@@ -154,7 +150,7 @@ def test_the_late_line_has_the_error_asked_for_where_it_is_said_to(error):
         history_change=jnp.array(0.0),
         offset_error=jnp.array(0.0),
         basin=jnp.array(jnp.inf),
-        status=jnp.array(LimitStatus.PREDICTED, jnp.int32),
+        status=jnp.array(Reason.NONE, jnp.int32),
     )
     there = line.query_at(log_time_to_error(line, error))
     np.testing.assert_allclose(direction_error(there, growth), error, rtol=1e-9)
@@ -187,7 +183,7 @@ def test_early_rates_are_those_of_the_flow(resolved):
 def test_the_loss_still_to_go_falls_as_one_over_t(resolved):
     """t (L − L_∞) → ‖p_mm‖²."""
     problem, found, end = resolved
-    assert end.late.status == LimitStatus.PREDICTED
+    assert end.late.status == Reason.NONE
     flow = flow_to(problem, until_log_time=600.0)
     to_go = excess_loss(problem, end.selected, flow.query)
     np.testing.assert_allclose(to_go * jnp.exp(600.0), found.loss_constant, rtol=1e-6)
@@ -199,7 +195,7 @@ def test_where_the_path_decides_the_late_flow_is_that_of_a_flow():
     after = jax.jit(embedding_step)(start, corpus, STEP_SIZE)
     problem = attention(after, corpus)
     line = resolve_tightly(problem).late
-    assert line.history_dim > 0 and line.status == LimitStatus.PREDICTED
+    assert line.history_dim > 0 and line.status == Reason.NONE
     flow = flow_to(problem, until_log_time=3e4)
     np.testing.assert_allclose(flow.query, line.query_at(3e4), atol=1e-5)
     # Without it p would be elsewhere.
@@ -276,10 +272,10 @@ def test_a_kink_is_flagged(sideways, kink):
 def test_a_flow_that_breaks_off_settles_on_nothing():
     """From p_0 far on the wrong side the change of places is too sudden to follow."""
     end, far = three_tokens(-0.1, 0.0), three_tokens(-0.1, -1e3)
-    assert end.path.status == FlowStatus.REACHED
-    assert end.late.status == LimitStatus.PREDICTED
-    assert far.path.status == FlowStatus.TIME_UNRESOLVED
-    assert far.late.status == LimitStatus.NOT_SETTLED
+    assert end.path.status == Reason.NONE
+    assert end.late.status == Reason.NONE
+    assert far.path.status == Reason.TIME_UNRESOLVED
+    assert far.late.status == Reason.TIME_UNRESOLVED
     assert jnp.isnan(far.late.growth).all() and jnp.isnan(far.margin.norm)
 
 
@@ -304,10 +300,10 @@ def test_a_flow_that_will_leave_its_line_is_not_predicted():
         return numbers, (found.late.status, found.path.status)
 
     drifts, stays = resolve(1e-7), resolve(0.5)
-    assert drifts[1] == (LimitStatus.NOT_SETTLED, FlowStatus.REACHED)
+    assert drifts[1] == (Reason.LINE, Reason.NONE)
     assert np.isnan(drifts[0]).all()
     # Without the drift token 3 does no harm.
-    assert stays[1] == (LimitStatus.PREDICTED, FlowStatus.REACHED)
+    assert stays[1] == (Reason.NONE, Reason.NONE)
     assert np.isfinite(stays[0]).all()
 
 

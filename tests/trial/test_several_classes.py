@@ -16,7 +16,7 @@ from jaxselect.convergence import final_loss
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
-from jaxselect.margin.limit import LimitStatus, limit
+from jaxselect.margin.limit import limit
 from jaxselect.margin.pairs import pair_strength, pairs_of
 from jaxselect.model.attention import (
     accuracy,
@@ -26,6 +26,7 @@ from jaxselect.model.attention import (
 )
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.selection import coverage, selected_tokens
+from jaxselect.status import Reason
 from tests.problem.independent import LOG_SLOPES, flow, of_bags
 from tests.tolerances import assert_close
 from tests.trial.late import excess_loss
@@ -106,7 +107,7 @@ def test_a_run_ends_on_the_line_of_the_literal_model(made):
     found, right, left, difference = run(Parameters(*start), corpus)
     late = found.ending.late
     assert found.status == TrialStatus.SELECTED_ALL
-    assert late.status == LimitStatus.PREDICTED
+    assert late.status == Reason.NONE
     if made is three_classes:
         assert late.history_dim == 0 and right == 1.0
         assert found.coverage.tolist() == [1.0, 1.0, 1.0]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.rates import REAL_RATES
-from jaxselect import Corpus, LimitStatus, Parameters
+from jaxselect import Corpus, Parameters, Reason
 from jaxselect.convergence import rates
 
 # The path decides a part of ρ, by a change of tokens within 1e-7 of log t: p moves a
@@ -52,7 +52,7 @@ def moved(move):
     def real(move):
         rows = given["rows"] + 0.1 * move * given["change"]
         found = rates(Parameters(rows, given["query"], given["head"]), corpus, 0.0)
-        smooth = (found.status == LimitStatus.PREDICTED) & ~found.kink
+        smooth = (found.status == Reason.NONE) & ~found.kink
         return jnp.stack([getattr(found, name) for name in REAL_RATES]), smooth
 
     return jax.jvp(real, (move,), (jnp.ones_like(move),), has_aux=True)

@@ -18,7 +18,7 @@ from experiments.common.start import initialise
 from experiments.falsify.literal_ties import Literal
 from jaxselect import Parameters, TrialStatus, attention, embedding_step, from_sequences
 from jaxselect.data.synthetic import assumption_one, several_relevant
-from jaxselect.flow.cls import FlowStatus, cls_flow
+from jaxselect.flow.cls import cls_flow
 from jaxselect.model.selection import important_tokens
 from jaxselect.stages import (
     STAGES,
@@ -30,6 +30,7 @@ from jaxselect.stages import (
     own_time_of,
     solve,
 )
+from jaxselect.status import Reason
 from jaxselect.sweep.grid import FAMILIES
 from jaxselect.ties import no_ties
 from tests.tolerances import assert_close
@@ -111,7 +112,7 @@ def test_a_tied_run_follows_the_literal_model(run):
     """From the end of its first stage to log t = 60, by BDF on the literal model."""
     model, bags, stage, _ = whole_run(*run)
     first, _ = followed(model, bags, 1)
-    assert FlowStatus(first.flow.status.item()).name == "FORCES_CANCEL"
+    assert Reason(first.flow.status.item()).name == "FORCES_CANCEL"
     truth = Literal(model, bags, stage.ties)
     begin = first.point.clock_log_time.item()
     p = np.asarray(first.point.query)
