@@ -37,6 +37,7 @@ from experiments.common.claims import (
 )
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.model import attend_corpus, empirical_risk
 from experiments.common.numbers import counted, finite, in_words, percent
 from experiments.common.results import Finished
 from experiments.common.resume import run_resumable, write_columns
@@ -65,7 +66,6 @@ from jaxselect.checks import BadInput
 from jaxselect.compilation import fast_compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus
-from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.sweep.store import read_chunk

@@ -27,6 +27,7 @@ from experiments.common.claims import (
     of_cases,
 )
 from experiments.common.console import command, say
+from experiments.common.model import outputs
 from experiments.common.numbers import in_words, num
 from experiments.common.palette import SERIES
 from experiments.common.progress import progress_bar
@@ -54,7 +55,6 @@ from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
-from jaxselect.model.attention import outputs
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
