@@ -33,7 +33,7 @@ from .loss import LOGISTIC, Loss
 
 # Array with a row per sequence: (sequences, *classes).
 ByBag: TypeAlias = Any
-# Likewise with an element per entry of the bags, in the layout of a corpus.
+# Likewise with an element per entry of the bags: (sequences, width, *classes).
 Entries: TypeAlias = Any
 
 
@@ -100,7 +100,10 @@ class Corpus(eqx.Module):
     ) -> Float[Array, "sequences width"]:
         """Compute the logits a_s + log C_X[s] of slots, −∞ on padding."""
         counts = self.counts.astype(scores.dtype)
-        return padded_logits(self.gather(scores), counts)
+        filled = counts > 0
+        # The inner `where` keeps the derivative of log finite on padding.
+        log_counts = jnp.log(jnp.where(filled, counts, 1))
+        return jnp.where(filled, self.gather(scores) + log_counts, -jnp.inf)
 
     def gather(
         self, by_token: Shaped[Array, " vocabulary *rest"]
@@ -108,36 +111,12 @@ class Corpus(eqx.Module):
         """Gather per-token values into slots."""
         return by_token[self.tokens]
 
-    def spread(
-        self, by_bag: Shaped[Array, " sequences *rest"]
-    ) -> Shaped[Array, " sequences one *rest"]:
-        """Repeat values of sequences for each slot."""
-        return by_bag[:, None]
-
-    def total(
-        self, entries: Shaped[Array, " sequences width *rest"]
-    ) -> Shaped[Array, " sequences *rest"]:
-        """Sum over the slots of every sequence."""
-        return entries.sum(axis=1)
-
-    def largest(
-        self, entries: Float[Array, "sequences width"]
-    ) -> Float[Array, " sequences"]:
-        """Maximum over every sequence, constant in derivatives."""
-        return jax.lax.stop_gradient(entries.max(axis=1))
-
     def scatter(
         self, entries: Float[Array, " sequences width *rest"]
     ) -> Float[Array, " vocabulary *rest"]:
         """Sum over the slots of every token."""
         shape = (self.vocabulary, *entries.shape[2:])
         return jnp.zeros(shape, entries.dtype).at[self.tokens].add(entries)
-
-    def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
-        """First marked slot; the last one where none is."""
-        slots = jnp.arange(marks.shape[1])
-        # `argmax` is not vectorised on CPU, where it would cost as much as attention.
-        return jnp.min(jnp.where(marks, slots, len(slots) - 1), axis=1)
 
     def at(
         self,
@@ -290,20 +269,6 @@ def sum_blocks(
     )[0]
 
 
-def padded_logits(
-    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
-) -> Float[Array, "*bags width"]:
-    """Compute the logits a + log C of a softmax, −∞ on padding.
-
-    Example:
-        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
-        [1.0, -inf]
-    """
-    filled = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
-
-
 def from_sequences(
     sequences: "Sequence[ArrayLike] | np.ndarray",
     labels: "ArrayLike",
@@ -338,14 +303,13 @@ def from_sequences(
         np.unique(ids.astype(np.int64), return_counts=True)
         for ids in sequences_of("sequences", sequences)
     ]
-    none = [np.zeros(0, np.int64)]
-    padded = _pad_bags(
-        np.array([len(ids) for ids, _ in bags], np.int64),
-        np.concatenate(none + [ids for ids, _ in bags]),
-        np.concatenate(none + [number for _, number in bags]),
-    )
+    width = max((len(ids) for ids, _ in bags), default=1)
+    tokens, counts = np.zeros((2, len(bags), width), np.int64)
+    for row, (ids, number) in enumerate(bags):
+        tokens[row, : len(ids)], counts[row, : len(ids)] = ids, number
     return from_bags(
-        *padded,
+        tokens,
+        counts,
         labels,
         vocabulary=vocabulary,
         classes=classes,
@@ -376,50 +340,6 @@ def sequences_of(name: str, given: Any) -> list[np.ndarray]:
             )
         found.append(ids)
     return found
-
-
-def from_counts(
-    counts: Any,
-    labels: "ArrayLike",
-    *,
-    classes: int = 2,
-    weights: "ArrayLike | None" = None,
-    loss: Loss = LOGISTIC,
-) -> Corpus:
-    """Make a corpus from the rows of a sparse count matrix.
-
-    Args:
-        counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
-        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        classes: number of classes K.
-        weights: weights of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
-
-    Returns:
-        The corpus, as wide as the sequence with most distinct tokens.
-
-    Raises:
-        BadInput: whatever is wrong with the counts or labels, and where first.
-
-    Example:
-        >>> from scipy.sparse import csr_array
-        >>> corpus = from_counts(csr_array([[2, 0, 1], [0, 1, 0]]), [1, -1])
-        >>> corpus.tokens.tolist(), corpus.counts.tolist()
-        ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
-    """
-    if not hasattr(counts, "indptr"):
-        raise BadInput(
-            f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
-        )
-    padded = _pad_bags(np.diff(counts.indptr), counts.indices, counts.data)
-    return from_bags(
-        *padded,
-        labels,
-        vocabulary=counts.shape[1],
-        classes=classes,
-        weights=weights,
-        loss=loss,
-    )
 
 
 def from_bags(
@@ -466,19 +386,6 @@ def from_bags(
         loss=loss,
         classes=None if classes == 2 else int(classes),
     )
-
-
-def _pad_bags(
-    length: Int[np.ndarray, " sequences"],
-    ids: Int[np.ndarray, " entries"],
-    number: np.ndarray,
-) -> tuple[Int[np.ndarray, "sequences width"], np.ndarray]:
-    """Arrange the entries of all sequences as rows of one width."""
-    filled = np.arange(length.max(initial=1)) < length[:, None]
-    tokens = np.zeros(filled.shape, ids.dtype)
-    counts = np.zeros(filled.shape, number.dtype)
-    tokens[filled], counts[filled] = ids, number
-    return tokens, counts
 
 
 def _checked(

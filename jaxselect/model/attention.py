@@ -45,28 +45,19 @@ def attend_bags(logits: Entries, values: Entries, bags: Corpus) -> Attention:
     the rounding of f. Measured from the top token it is computed without cancellation:
     b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
     """
-    shifted, share = _exponentials(logits, bags)
-    top = bags.first(shifted == 0)
-    total = bags.total(share)
-    log_weights = shifted - bags.spread(jnp.log(total))
+    shifted = logits - jax.lax.stop_gradient(logits.max(axis=1, keepdims=True))
+    share = jnp.exp(shifted)
+    slots = jnp.arange(logits.shape[1])
+    # `argmax` is not vectorised on CPU, where it would cost as much as attention.
+    top = jnp.min(jnp.where(shifted == 0, slots, len(slots) - 1), axis=1)
+    total = share.sum(axis=1)
+    log_weights = shifted - jnp.log(total)[:, None]
     best = bags.at(values, top)
-    ahead = values - bags.spread(best)
+    ahead = values - best[:, None]
     heads = [1] * (values.ndim - logits.ndim)
-    mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
+    mean = (share.reshape(*share.shape, *heads) * ahead).sum(axis=1)
     mean = mean / total.reshape(-1, *heads)
-    return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
-
-
-def attention_shares(logits: Entries, bags: Corpus) -> Entries:
-    """Compute softmax weights q ∝ e^{logit} of every entry."""
-    _, share = _exponentials(logits, bags)
-    return share / bags.spread(bags.total(share))
-
-
-def _exponentials(logits: Entries, bags: Corpus) -> tuple[Entries, Entries]:
-    """Compute the logits minus the largest of their bag, and their exponentials."""
-    shifted = logits - bags.spread(bags.largest(logits))
-    return shifted, jnp.exp(shifted)
+    return Attention(log_weights, best + mean, ahead - mean[:, None], top)
 
 
 class FunctionalMargin(NamedTuple):
@@ -277,15 +268,13 @@ def log_residual(attention: Attention, bags: Corpus) -> ByBag:
 
 def log_weighted_residual(attention: Attention, bags: Corpus) -> Entries:
     """Compute log of w_X q (−ℓ′(m)); −∞ on padding and where w_X = 0."""
-    return attention.log_weights + bags.spread(log_residual(attention, bags))
+    return attention.log_weights + log_residual(attention, bags)[:, None]
 
 
 def advances(attention: Attention, bags: Corpus) -> Entries:
     """What weight on an entry adds to m: ∂m/∂f · (b_s − f), y (b_s − f) for ±1."""
     margin = functional_margin(bags.labels, attention.output, bags.loss)
-    if margin.gradient.ndim > 1:
-        return margin.along(attention.advantage)
-    return bags.spread(margin.gradient) * attention.advantage
+    return margin.along(attention.advantage)
 
 
 def score_gradient(
@@ -299,7 +288,7 @@ def score_gradient(
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
     used = ~top & bags.filled & (advance != 0)
     others = jnp.exp(jnp.where(used, exponent, -jnp.inf)) * advance
-    return jnp.where(top, -bags.spread(bags.total(others)), others)
+    return jnp.where(top, -others.sum(axis=1, keepdims=True), others)
 
 
 def sized_forces(
@@ -319,7 +308,7 @@ def sized_forces(
         margin = functional_margin(bags.labels, attention.output, bags.loss)
         size = jnp.exp(exponent) * margin.size_along(attention.advantage)
     size = jnp.where(top, 0.0, size)
-    return forces, jnp.where(top, bags.spread(bags.total(size)), size)
+    return forces, jnp.where(top, size.sum(axis=1, keepdims=True), size)
 
 
 def partners(advance: Any, attention: Attention, bags: Corpus) -> Entries:
@@ -327,7 +316,7 @@ def partners(advance: Any, attention: Attention, bags: Corpus) -> Entries:
     margin = functional_margin(bags.labels, attention.output, bags.loss).value
     tilt = 0.5 * bags.loss.ratio(margin)
     weights = jnp.exp(attention.log_weights)
-    return weights * (1 + bags.spread(tilt) * advance)
+    return weights * (1 + tilt[:, None] * advance)
 
 
 class ScoreDescent(NamedTuple):

@@ -25,7 +25,7 @@ def excess_loss(problem, selected, query):
     """L(p) − L_∞ for one selected token in a sequence (sections 1b and 3f)."""
     corpus, logits = problem.corpus, problem.logits(problem.scores(query))
     attention = attend_bags(logits, problem.values, corpus)
-    slots = corpus.first(selected)
+    slots = jnp.argmax(selected, axis=1)
     margin = functional_margin(
         corpus.labels, corpus.at(problem.values, slots), corpus.loss
     )
