@@ -63,7 +63,7 @@ from experiments.theory.joint import (
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from experiments.theory.two_classes import Real
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowStatus
 from jaxselect.model.parameters import Parameters, gaussian_reduced
@@ -367,7 +367,7 @@ def _run(cells: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
 @functools.cache
 def _lanes() -> Callable[..., dict[str, jax.Array]]:
     """The program of a block; its options need the device."""
-    options = fast_compile_options()
+    options = compile_options(fast=True)
     return jax.jit(_run, static_argnums=2, compiler_options=options)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ..compilation import compile_options, fast_compile_options
+from ..compilation import compile_options
 from .grid import Grid, Shape
 from .run import lane_kinds, program
 
@@ -68,8 +68,7 @@ def few_runs(grid: Grid, kind: str) -> bool:
 
 def compile_options_for(grid: Grid) -> dict[str, Any]:
     """Choose XLA's options for the program of a grid."""
-    few = few_runs(grid, jax.default_backend())
-    return fast_compile_options() if few else compile_options()
+    return compile_options(fast=few_runs(grid, jax.default_backend()))
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:
