@@ -31,14 +31,7 @@ from .data.corpus import (
 )
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
 from .model.attention import attend_bags, functional_margin
-from .model.parameters import (
-    Coordinates,
-    Frame,
-    Parameters,
-    Products,
-    check_problem,
-    frame,
-)
+from .model.parameters import Parameters, Products, check_problem, frame, times
 
 # Arrays of the rows x zᵀ that are there at a time, while they are rotated into few
 # coordinates.
@@ -208,7 +201,7 @@ class Problem(eqx.Module):
         """Compute Fᵀx for vectors x of the model."""
         if self.products is not None:
             vectors = self.products.coordinates(vectors)
-        return self._coordinates.coordinates(vectors)
+        return vectors if self.axes is None else times(vectors, self.axes)
 
     @full_precision
     def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
@@ -224,20 +217,20 @@ class Problem(eqx.Module):
             >>> few.start.shape, few.lift(few.start).shape
             ((4,), (1000,))
         """
-        return self._shaped(self._coordinates.lift_points(points))
+        return self._lifted(points, self.residual)
 
     @full_precision
     def lift_direction(
         self, vectors: Float[Array, "*points dim"]
     ) -> Float[Array, "..."]:
         """Compute a direction of the model, such as p_mm, from its coordinates."""
-        return self._shaped(self._coordinates.lift_vectors(vectors))
+        return self._lifted(vectors, None)
 
-    @property
-    def _coordinates(self) -> Coordinates:
-        return Coordinates(self.axes, self.residual)
-
-    def _shaped(self, vectors: Float[Array, "*points ambient"]) -> Array:
+    def _lifted(self, vectors: Array, residual: Array | None) -> Array:
+        if self.axes is not None:
+            vectors = times(vectors, self.axes.T)
+        if residual is not None:
+            vectors = vectors + jnp.broadcast_to(residual, vectors.shape)
         if self.products is not None:
             vectors = self.products.lift(vectors)
         if self.shape is None:
@@ -317,9 +310,8 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 @full_precision
 def _attention(parameters: Parameters, corpus: Corpus) -> Problem:
     inside = frame(parameters)
-    few = inside.parameters
-    values = corpus.gather(few.embeddings @ few.head)
-    return _in_frame(inside, values, corpus, importance=True, ids=corpus.tokens)
+    values = corpus.gather(inside[0].embeddings @ inside[0].head)
+    return _in_frame(*inside, values, corpus, importance=True, ids=corpus.tokens)
 
 
 @full_precision
@@ -673,14 +665,21 @@ def _problem(
 ) -> Problem:
     """Make a problem in few coordinates of the space of θ."""
     inside = frame(Parameters(rows, start, jnp.zeros_like(start)))
-    problem = _in_frame(inside, values, corpus, **about)
+    problem = _in_frame(*inside, values, corpus, **about)
     check(problem, source)
     return problem
 
 
-def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Problem:
-    """Make the problem of the rows and the start of a frame, and of counts."""
-    rows, start = inside.parameters.embeddings, inside.parameters.query
+def _in_frame(
+    parameters: Parameters,
+    axes: Array | None,
+    residual: Array | None,
+    values: Array,
+    corpus: Corpus,
+    **about: Any,
+) -> Problem:
+    """Make the problem of the rows and the start in a `frame`, and of counts."""
+    rows, start = parameters.embeddings, parameters.query
     return Problem(
         rows=rows,
         start=start,
@@ -688,8 +687,8 @@ def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Pro
         values=values,
         corpus=corpus,
         offset_errors=jnp.zeros(corpus.tokens.shape, start.dtype),
-        axes=inside.axes,
-        residual=inside.residual,
+        axes=axes,
+        residual=residual,
         **about,
     )
 
