@@ -28,6 +28,7 @@ from .data.corpus import (
     labels_of,
     map_blocks,
     sequences_of,
+    weights_of,
 )
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
 from .model.attention import attend_bags, functional_margin
@@ -570,45 +571,24 @@ def _own_tokens(
     counts: Any, values: Array, labels: Any, weights: Any, loss: Loss
 ) -> Corpus:
     """Make bags in which every position is a token of its own."""
-    sequences, size = len(counts), counts.size
-    tokens = np.arange(size).reshape(counts.shape)
-    classes = values.shape[2] if values.ndim == 3 else None
     of_kind("loss", loss, Loss, ", such as LOGISTIC")
-    if any(isinstance(each, jax.core.Tracer) for each in (counts, labels, weights)):
-        for name, given in (("labels", labels), ("weights", weights)):
-            if given is not None and jnp.shape(given) != (sequences,):
-                raise BadInput(
-                    f"{name} of shape {jnp.shape(given)}: wanted one for each of "
-                    f"{sequences} sequences"
-                )
-        shares = None if weights is None else jnp.asarray(weights, values.dtype)
-        return Corpus(
-            tokens=jnp.asarray(tokens, jnp.int32),
-            counts=jnp.asarray(counts, float),
-            labels=jnp.asarray(labels),
-            vocabulary=size,
-            weights=None if shares is None else shares / shares.sum(),
-            loss=loss,
-            classes=classes,
-        )
-    # `from_bags` takes two classes for the labels ±1.
-    names = labels_of(labels, sequences)
-    if classes == 2:
-        labels_among(names, (0, 1))
-    corpus = from_bags(
-        tokens,
-        counts,
-        2 * names - 1 if classes == 2 else names,
-        vocabulary=size,
-        classes=classes or 2,
-        weights=weights,
+    classes = values.shape[2] if values.ndim == 3 else None
+    y = labels_of(labels, len(counts))
+    labels_among(y, (-1, 1) if classes is None else tuple(range(classes)))
+    tokens = np.arange(counts.size).reshape(counts.shape)
+    if not isinstance(counts, jax.core.Tracer):
+        tokens = np.where(counts > 0, tokens, 0)
+    corpus = Corpus(
+        tokens=jnp.asarray(tokens, jnp.int32),
+        counts=jnp.asarray(counts, float),
+        labels=jnp.asarray(y, jnp.int32),
+        vocabulary=counts.size,
+        weights=weights_of(weights, len(counts)),
         loss=loss,
+        classes=classes,
     )
-    if classes == 2:
-        labels = jnp.asarray(names, corpus.labels.dtype)
-        corpus = dataclasses.replace(corpus, labels=labels, classes=2)
-    if classes is not None:
-        check_outputs(loss, values, names, corpus.present)
+    if classes is not None and not is_traced((values, corpus)):
+        check_outputs(loss, values, y, corpus.present)
     return corpus
 
 

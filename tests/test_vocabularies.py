@@ -60,7 +60,7 @@ def test_entries_of_other_bags_are_refused(name):
 @pytest.mark.parametrize("name", DOORS)
 def test_labels_that_suit_no_head_are_refused(name):
     other = replace(CORPUS, labels=jnp.array([0, 1], jnp.int32))
-    with pytest.raises(BadInput, match=r"labels \[0, 1\]: wanted \[-1, 1\]"):
+    with pytest.raises(BadInput, match=r"label 0 of .*wanted one of \[-1, 1\]"):
         DOORS[name](START, other)
     with pytest.raises(BadInput, match="2 classes with one head"):
         DOORS[name](START, replace(other, classes=2))

@@ -375,14 +375,13 @@ def from_bags(
     """
     ids, number, y = _checked(tokens, counts, labels, vocabulary, classes)
     of_kind("loss", loss, Loss, ", such as LOGISTIC")
-    w = None if weights is None else _checked_weights(weights, len(y))
     return Corpus(
         # With its dtype said an array is copied; else JAX compiles that for each shape.
         tokens=jnp.asarray(ids, ids.dtype),
         counts=jnp.asarray(number, number.dtype),
         labels=jnp.asarray(y, y.dtype),
         vocabulary=int(vocabulary),
-        weights=None if w is None else jnp.asarray(w, w.dtype),
+        weights=weights_of(weights, len(y)),
         loss=loss,
         classes=None if classes == 2 else int(classes),
     )
@@ -440,17 +439,11 @@ def _checked(
             f"token id {ordered[row[0], row[1]]} occurs twice in sequence {row[0]}: "
             "add the counts up, one entry per distinct token"
         )
-    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
-    if not np.isin(y, wanted).all():
-        row = np.argmin(np.isin(y, wanted))
-        raise BadInput(
-            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
-            "your labels to these"
-        )
+    labels_among(y, (-1, 1) if classes == 2 else tuple(range(classes)))
     return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
 
 
-def labels_of(labels: Any, sequences: int) -> np.ndarray:
+def labels_of(labels: Any, sequences: int) -> Any:
     """A label for each sequence, as a caller gave them.
 
     Example:
@@ -458,7 +451,9 @@ def labels_of(labels: Any, sequences: int) -> np.ndarray:
         Traceback (most recent call last):
         jaxselect.checks.BadInput: labels of shape (1,): wanted one for each of 2 ...
     """
-    found = array("labels", labels, kinds="iuf", wanted="whole numbers")
+    found: Any = labels
+    if not isinstance(labels, jax.core.Tracer):
+        found = array("labels", labels, kinds="iuf", wanted="whole numbers")
     if found.shape != (sequences,):
         raise BadInput(
             f"labels of shape {found.shape}: wanted one for each of {sequences} "
@@ -493,41 +488,47 @@ def check_corpus(corpus: Any) -> None:
             )
 
 
-def _checked_weights(
-    weights: "ArrayLike", sequences: int
-) -> Float[np.ndarray, " sequences"]:
-    """Weights of sequences, scaled to a sum of one."""
-    w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)
+def weights_of(weights: Any, sequences: int) -> Float[Array, " sequences"] | None:
+    """Weights of sequences, if they are given, scaled to a sum of one."""
+    if weights is None:
+        return None
+    w, traced = weights, isinstance(weights, jax.core.Tracer)
+    if not traced:
+        w = array("weights", weights, kinds="iufb", wanted="real numbers")
+    w = w.astype(float)
     if w.shape != (sequences,):
         raise BadInput(
             f"weights of shape {w.shape} for {sequences} sequences: wanted one number "
             "for each"
         )
-    if not (np.isfinite(w) & (w >= 0)).all() or not (w > 0).any():
+    if not traced and not ((np.isfinite(w) & (w >= 0)).all() and (w > 0).any()):
         raise BadInput(
             f"weights {w.tolist()[:6]}: wanted finite numbers ≥ 0, one of them above 0"
         )
     # The largest comes out first: no sum overflows.
     w = w / w.max()
-    return (w / w.sum()).astype(jnp.result_type(float))
+    w = (w / w.sum()).astype(jnp.result_type(float))
+    return jnp.asarray(w, w.dtype)
 
 
 def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
     """Refuse concrete labels other than ±1 or the given classes.
 
     Example:
-        >>> labels_among(np.array([0, 1, 2]), (-1, 1))
+        >>> labels_among(np.array([1, 1, 2]), (-1, 1))
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: labels [0, 1, 2]: wanted [-1, 1]
+        jaxselect.checks.BadInput: label 2 of sequence 2: wanted one of [-1, 1]; map ...
     """
     if isinstance(labels, jax.core.Tracer):
         return
     given = np.asarray(labels)
-    if wanted == (-1, 1) and (np.abs(given) == 1).all():
-        return
-    found = np.unique(given)
-    if not np.isin(found, wanted).all():
-        raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
+    known = np.isin(given, wanted)
+    if not known.all():
+        row = known.argmin()
+        raise BadInput(
+            f"label {given[row]} of sequence {row}: wanted one of {list(wanted)}; map "
+            "your labels to these"
+        )
 
 
 def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:

@@ -121,9 +121,9 @@ def test_a_minibatch_holds_different_bags_of_each_stratum():
 
 
 def test_labels_of_other_classes_are_refused():
-    with pytest.raises(BadInput, match=r"labels \[0, 1, 2\]: wanted \[-1, 1\]"):
+    with pytest.raises(BadInput, match=r"label 0 of .*wanted one of \[-1, 1\]"):
         stratify(COUNTS, np.arange(23) % 3)
-    with pytest.raises(BadInput, match=r"labels \[-1, 1\]: wanted \[0, 1, 2\]"):
+    with pytest.raises(BadInput, match=r"label -1 of .*wanted one of \[0, 1, 2\]"):
         stratify(COUNTS, SIGNS, classes=3)
 
 
