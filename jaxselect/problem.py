@@ -312,7 +312,7 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 def _attention(parameters: Parameters, corpus: Corpus) -> Problem:
     inside = frame(parameters)
     values = corpus.gather(inside[0].embeddings @ inside[0].head)
-    return _in_frame(*inside, values, corpus, importance=True, ids=corpus.tokens)
+    return _in_frame(inside, values, corpus, importance=True, ids=corpus.tokens)
 
 
 @full_precision
@@ -645,20 +645,16 @@ def _problem(
 ) -> Problem:
     """Make a problem in few coordinates of the space of θ."""
     inside = frame(Parameters(rows, start, jnp.zeros_like(start)))
-    problem = _in_frame(*inside, values, corpus, **about)
+    problem = _in_frame(inside, values, corpus, **about)
     check(problem, source)
     return problem
 
 
 def _in_frame(
-    parameters: Parameters,
-    axes: Array | None,
-    residual: Array | None,
-    values: Array,
-    corpus: Corpus,
-    **about: Any,
+    inside: tuple[Any, ...], values: Array, corpus: Corpus, **about: Any
 ) -> Problem:
     """Make the problem of the rows and the start in a `frame`, and of counts."""
+    parameters, axes, residual = inside
     rows, start = parameters.embeddings, parameters.query
     return Problem(
         rows=rows,

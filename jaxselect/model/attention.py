@@ -311,14 +311,6 @@ def sized_forces(
     return forces, jnp.where(top, size.sum(axis=1, keepdims=True), size)
 
 
-def partners(advance: Any, attention: Attention, bags: Corpus) -> Entries:
-    """Compute the vectors x of the rank-one terms in `score_curvature`."""
-    margin = functional_margin(bags.labels, attention.output, bags.loss).value
-    tilt = 0.5 * bags.loss.ratio(margin)
-    weights = jnp.exp(attention.log_weights)
-    return weights * (1 + tilt[:, None] * advance)
-
-
 class ScoreDescent(NamedTuple):
     """The negative gradient of the risk in score space.
 
