@@ -61,11 +61,6 @@ EARLY_ERROR = 0.1
 # active pairs.
 _MOVE = 1e-6
 
-# (problem, final selection, its max-margin solution) → events to search for.
-Events = Callable[
-    [Problem, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
-]
-
 
 @dataclass(frozen=True)
 class RateSettings:
@@ -117,7 +112,7 @@ class ResolvedLimit(eqx.Module):
 def resolve_limit(
     problem: Problem,
     *,
-    events: Events | None = None,
+    events: Callable[..., Sequence[EventFunction]] | None = None,
     settings: RateSettings = RateSettings(),
 ) -> ResolvedLimit:
     """Follow the flow until its selection is final, then predict the rest.
