@@ -240,7 +240,7 @@ def test_every_axis_is_an_argument_of_the_family_and_reaches_it():
         values = lane_values(grid, np.arange(grid.size)).values()
         cell = grid.cell(grid.shapes()[0], *(column[lane] for column in values))
         one = {name: value for name, (value,) in TINY.axes.items()}
-        assert cell.draw.keywords == {**one, "purity": purity}
+        assert cell["draw_corpus"].keywords == {**one, "purity": purity}
     axes = {**SIZES, "irrelevant_share": (0.5, 7 / 8)}
     dataclasses.replace(TINY, draw=independent_tokens, axes=axes).check()
     wrong = dataclasses.replace(TINY, draw=independent_tokens, axes={**axes, "x": (1,)})
