@@ -24,7 +24,7 @@ from experiments.common.start import initialise
 from experiments.common.study import Dimension, Positive, Program, Seed, check, presets
 from experiments.common.tolerances import ToleranceCheck, tolerance_check
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus
@@ -186,7 +186,7 @@ def _verified(sizes: tuple, arguments: tuple[jax.Array, ...]) -> dict:
 
 def _compiled(function: Callable[..., Any], arguments: tuple) -> Callable[..., Any]:
     """A function of numbers, compiled in little time."""
-    jitted = jax.jit(function, compiler_options=fast_compile_options())
+    jitted = jax.jit(function, compiler_options=compile_options(fast=True))
     return jitted.lower(*arguments).compile()
 
 

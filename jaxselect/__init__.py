@@ -17,7 +17,7 @@ is what is certified of it. `help(jaxselect.NAME)` explains each of these names:
   `selected_tokens`, `competing_pairs`, `max_margin`, `MaxMargin`, `limit`, `Limit`,
   `predict_end`, `PredictedEnd`, `certify`, `Certificate`
 * importance: `importance`, `coverage`
-* else: `BadInput`, `fast_compile_options`, `keep_compiled_programs`
+* else: `BadInput`, `compile_options`, `keep_compiled_programs`
 
 The packages hold the rest: `data`, `model`, `flow`, `margin` and `sweep`. Importing
 jaxselect changes no global JAX setting; entry points choose precision.
@@ -27,7 +27,7 @@ jaxselect changes no global JAX setting; entry points choose precision.
 # With `__all__`, `help` would print every class and function in full.
 from .checks import BadInput as BadInput
 from .compilation import (
-    fast_compile_options as fast_compile_options,
+    compile_options as compile_options,
     keep_compiled_programs as keep_compiled_programs,
 )
 from .convergence import (

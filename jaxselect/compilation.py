@@ -110,31 +110,16 @@ def factorise_on_one_thread() -> None:
 
 
 @contextlib.contextmanager
-def announced(what: str, after: float = 5.0) -> Iterator[None]:
-    """Say on the error stream what takes long, once it has taken so many seconds.
-
-    Example:
-        >>> with announced("compiling"):
-        ...     pass
-    """
-    say = functools.partial(print, f"jaxselect: {what}", file=sys.stderr, flush=True)
-    timer = threading.Timer(after, say)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextlib.contextmanager
-def progress(after: float = 5.0, every: float = 60.0) -> Iterator[Callable[[str], Any]]:
+def progress(
+    what: str = COMPILES, *, after: float = 5.0, every: float = 60.0
+) -> Iterator[Callable[[str], Any]]:
     """Show on the error stream how far a call is that takes long.
 
     On a terminal that is one line, rewritten each second and removed at the end; else
     a line now, and one each minute.
 
     Args:
+        what: what is shown first.
         after: seconds until the first line.
         every: seconds between the lines where there is no terminal.
 
@@ -145,7 +130,7 @@ def progress(after: float = 5.0, every: float = 60.0) -> Iterator[Callable[[str]
         >>> with progress() as say:
         ...     say("log t = 10")
     """
-    begun, said, done = time.monotonic(), [COMPILES], threading.Event()
+    begun, said, done = time.monotonic(), [what], threading.Event()
     stream = sys.stderr
     alive = stream.isatty()
     begin, end = ("\r\x1b[K", "") if alive else ("", "\n")
@@ -181,41 +166,27 @@ def _collector_paused() -> Iterator[None]:
 
 
 @functools.cache
-def compile_options() -> dict[str, Any]:
-    """Options of `jax.jit` for a large program.
+def compile_options(fast: bool = False) -> dict[str, Any]:
+    """List options of `jax.jit` for a large program.
+
+    `jax.jit(jax.value_and_grad(f), compiler_options=compile_options(fast=True))`
+    computes the first gradient of a rate in five eighths of the time and later ones in
+    3.5 times the time.
+
+    Args:
+        fast: whether it takes longer to compile than to run.
 
     Returns:
-        Those of `COMPILE_OPTIONS` for the device here that XLA knows.
+        The options in `COMPILE_OPTIONS`, and `FAST_COMPILE_OPTIONS`, that XLA knows.
 
     Example:
         >>> jax.jit(lambda x: 2 * x, compiler_options=compile_options())(3.0).item()
         6.0
     """
-    return _known_among(COMPILE_OPTIONS.get(jax.default_backend(), {}))
-
-
-@functools.cache
-def fast_compile_options() -> dict[str, Any]:
-    """List options of `jax.jit` for a program that takes longer to compile than to run.
-
-    `jax.jit(jax.value_and_grad(f), compiler_options=fast_compile_options())` computes
-    the first gradient of a rate in five eighths of the time and later ones in 3.5 times
-    the time.
-
-    Returns:
-        The options in `COMPILE_OPTIONS` and `FAST_COMPILE_OPTIONS` that XLA knows.
-
-    Example:
-        >>> double = jax.jit(lambda x: 2 * x, compiler_options=fast_compile_options())
-        >>> double(3.0).item()
-        6.0
-    """
     kind = jax.default_backend()
-    fast = FAST_COMPILE_OPTIONS.get(kind, {})
-    return _known_among(COMPILE_OPTIONS.get(kind, {}) | fast)
-
-
-def _known_among(options: dict[str, Any]) -> dict[str, Any]:
+    options = COMPILE_OPTIONS.get(kind, {})
+    if fast:
+        options = options | FAST_COMPILE_OPTIONS.get(kind, {})
     if _known(options):
         return options
     return {name: value for name, value in options.items() if _known({name: value})}
@@ -278,15 +249,15 @@ def compiled_alone(
     def alone(fast: bool) -> Callable[_Arguments, _Result]:
         keep_by_default()
         factorise_on_one_thread()
-        options = fast_compile_options() if fast else compile_options()
+        options = compile_options(fast)
         return jax.jit(function, static_argnames=static, compiler_options=options)
 
     @functools.wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         if is_traced((args, kwargs)):
             return inside(*args, **kwargs)
-        said = contextlib.nullcontext() if silent else announced(COMPILES)
-        with said, _collector_paused():
+        shown: Any = contextlib.nullcontext() if silent else progress()
+        with shown, _collector_paused():
             fast = long is None or not long(*args, **kwargs)
             return alone(fast)(*args, **kwargs)
 

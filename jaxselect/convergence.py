@@ -60,11 +60,6 @@ EARLY_ERROR = 0.1
 # active pairs.
 _MOVE = 1e-6
 
-# (problem, final selection, its max-margin solution) → events to search for.
-Events = Callable[
-    [Problem, Bool[Array, "sequences width"], MaxMargin], Sequence[EventFunction]
-]
-
 
 @dataclass(frozen=True)
 class RateSettings:
@@ -78,17 +73,11 @@ class RateSettings:
             19 % at 10⁴; a step takes p further the later it is, so 10⁶ costs a third
             more steps.
         points: number of points of the path in which events are searched.
-        through_path: whether derivatives go through the path, which takes a second
-            integration. If not, they are those of the limit's equations, and the
-            program is half as large. What the path decides is then NaN: times of events
-            and, if `Limit.history_dim` is positive, all of the late flow but its
-            growth.
     """
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     until_log_time: float = 1e6
     points: int = 1024
-    through_path: bool = True
 
     def __post_init__(self) -> None:
         """Refuse settings with which a search finds no crossing."""
@@ -123,7 +112,7 @@ class ResolvedLimit(eqx.Module):
 def resolve_limit(
     problem: Problem,
     *,
-    events: Events | None = None,
+    events: Callable[..., Sequence[EventFunction]] | None = None,
     settings: RateSettings = RateSettings(),
 ) -> ResolvedLimit:
     """Follow the flow until its selection is final, then predict the rest.
@@ -133,8 +122,7 @@ def resolve_limit(
 
     The selection is piecewise constant. The part of ρ that only the path decides
     (`Limit.history_dim`) moves with every argument, so its derivative is taken through
-    the whole path, at the cost of a second integration; `RateSettings.through_path`
-    turns this off.
+    the whole path, at the cost of a second integration.
 
     Source: mathematics, sections 3e, 3f and 4b.
 
@@ -175,9 +163,7 @@ def resolve_limit(
     margin = with_derivatives(problem.rows, margin)
     crossings: tuple[Crossing, ...] = ()
     point, spans = _faded(fixed, path, margin), spans_of(problem.rows, margin)
-    if not settings.through_path:
-        query = path.path_query[point]
-    elif events is None:
+    if events is None:
         until = path.path_log_times[point]
         slopes = slope_settings(settings.flow)
         query = flow_up_to(problem, until, doubt=spans.doubt, settings=slopes).query
@@ -202,11 +188,6 @@ def resolve_limit(
         return replace(one, **{name: getattr(one, name) * known for name in names})
 
     late = numbers(late, "growth", "offset", "error_constant", "history")
-    if not settings.through_path:
-        by_path = late.history_dim > 0
-        names = ("offset", "error_constant", "history")
-        unknown = {name: nan_where(by_path, getattr(late, name)) for name in names}
-        late = replace(late, **unknown)
     return ResolvedLimit(
         path=jax.lax.stop_gradient(path),
         selected=selected,
@@ -387,13 +368,10 @@ def _rates(
 
     resolved = resolve_limit(problem, events=events, settings=settings)
     late, margin, kink = resolved.late, resolved.margin, resolved.kink
-    early_log_time = selection_log_time = nan_where(jnp.array(True), margin.norm)
-    if settings.through_path:
-        _, selected_at = resolved.crossings
-        early_log_time, selection_log_time = (
-            nan_where(each.sudden, each.log_time) for each in resolved.crossings
-        )
-        kink |= _selection_has_kink(problem, resolved, selected_at)
+    early_log_time, selection_log_time = (
+        nan_where(each.sudden, each.log_time) for each in resolved.crossings
+    )
+    kink |= _selection_has_kink(problem, resolved, resolved.crossings[1])
     known = _one_or_nan(late.status)
     lemma_error = alignment_error(before, stepped, corpus, step_size)
     if embed is not embedding_step:

@@ -9,19 +9,6 @@ from pathlib import Path
 from .checks import BadInput
 
 
-def regular(path: Path) -> Path:
-    """Return a file's path; refuse a pipe, a device or a socket, which could block.
-
-    Example:
-        >>> regular(Path("/dev/null"))
-        Traceback (most recent call last):
-        jaxselect.checks.BadInput: /dev/null is no regular file: name a file on disk
-    """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise BadInput(f"{path} is no regular file: name a file on disk")
-    return path
-
-
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Write a file under a hidden name, flush it to disk, then rename it.

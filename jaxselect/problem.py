@@ -28,17 +28,11 @@ from .data.corpus import (
     labels_of,
     map_blocks,
     sequences_of,
+    weights_of,
 )
 from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
 from .model.attention import attend_bags, functional_margin
-from .model.parameters import (
-    Coordinates,
-    Frame,
-    Parameters,
-    Products,
-    check_problem,
-    frame,
-)
+from .model.parameters import Parameters, Products, check_problem, frame, times
 
 # Arrays of the rows x zᵀ that are there at a time, while they are rotated into few
 # coordinates.
@@ -208,7 +202,7 @@ class Problem(eqx.Module):
         """Compute Fᵀx for vectors x of the model."""
         if self.products is not None:
             vectors = self.products.coordinates(vectors)
-        return self._coordinates.coordinates(vectors)
+        return vectors if self.axes is None else times(vectors, self.axes)
 
     @full_precision
     def lift(self, points: Float[Array, "*points dim"]) -> Float[Array, "..."]:
@@ -224,20 +218,20 @@ class Problem(eqx.Module):
             >>> few.start.shape, few.lift(few.start).shape
             ((4,), (1000,))
         """
-        return self._shaped(self._coordinates.lift_points(points))
+        return self._lifted(points, self.residual)
 
     @full_precision
     def lift_direction(
         self, vectors: Float[Array, "*points dim"]
     ) -> Float[Array, "..."]:
         """Compute a direction of the model, such as p_mm, from its coordinates."""
-        return self._shaped(self._coordinates.lift_vectors(vectors))
+        return self._lifted(vectors, None)
 
-    @property
-    def _coordinates(self) -> Coordinates:
-        return Coordinates(self.axes, self.residual)
-
-    def _shaped(self, vectors: Float[Array, "*points ambient"]) -> Array:
+    def _lifted(self, vectors: Array, residual: Array | None) -> Array:
+        if self.axes is not None:
+            vectors = times(vectors, self.axes.T)
+        if residual is not None:
+            vectors = vectors + jnp.broadcast_to(residual, vectors.shape)
         if self.products is not None:
             vectors = self.products.lift(vectors)
         if self.shape is None:
@@ -317,8 +311,7 @@ def attention(parameters: Parameters, corpus: Corpus) -> Problem:
 @full_precision
 def _attention(parameters: Parameters, corpus: Corpus) -> Problem:
     inside = frame(parameters)
-    few = inside.parameters
-    values = corpus.gather(few.embeddings @ few.head)
+    values = corpus.gather(inside[0].embeddings @ inside[0].head)
     return _in_frame(inside, values, corpus, importance=True, ids=corpus.tokens)
 
 
@@ -578,45 +571,24 @@ def _own_tokens(
     counts: Any, values: Array, labels: Any, weights: Any, loss: Loss
 ) -> Corpus:
     """Make bags in which every position is a token of its own."""
-    sequences, size = len(counts), counts.size
-    tokens = np.arange(size).reshape(counts.shape)
-    classes = values.shape[2] if values.ndim == 3 else None
     of_kind("loss", loss, Loss, ", such as LOGISTIC")
-    if any(isinstance(each, jax.core.Tracer) for each in (counts, labels, weights)):
-        for name, given in (("labels", labels), ("weights", weights)):
-            if given is not None and jnp.shape(given) != (sequences,):
-                raise BadInput(
-                    f"{name} of shape {jnp.shape(given)}: wanted one for each of "
-                    f"{sequences} sequences"
-                )
-        shares = None if weights is None else jnp.asarray(weights, values.dtype)
-        return Corpus(
-            tokens=jnp.asarray(tokens, jnp.int32),
-            counts=jnp.asarray(counts, float),
-            labels=jnp.asarray(labels),
-            vocabulary=size,
-            weights=None if shares is None else shares / shares.sum(),
-            loss=loss,
-            classes=classes,
-        )
-    # `from_bags` takes two classes for the labels ±1.
-    names = labels_of(labels, sequences)
-    if classes == 2:
-        labels_among(names, (0, 1))
-    corpus = from_bags(
-        tokens,
-        counts,
-        2 * names - 1 if classes == 2 else names,
-        vocabulary=size,
-        classes=classes or 2,
-        weights=weights,
+    classes = values.shape[2] if values.ndim == 3 else None
+    y = labels_of(labels, len(counts))
+    labels_among(y, (-1, 1) if classes is None else tuple(range(classes)))
+    tokens = np.arange(counts.size).reshape(counts.shape)
+    if not isinstance(counts, jax.core.Tracer):
+        tokens = np.where(counts > 0, tokens, 0)
+    corpus = Corpus(
+        tokens=jnp.asarray(tokens, jnp.int32),
+        counts=jnp.asarray(counts, float),
+        labels=jnp.asarray(y, jnp.int32),
+        vocabulary=counts.size,
+        weights=weights_of(weights, len(counts)),
         loss=loss,
+        classes=classes,
     )
-    if classes == 2:
-        labels = jnp.asarray(names, corpus.labels.dtype)
-        corpus = dataclasses.replace(corpus, labels=labels, classes=2)
-    if classes is not None:
-        check_outputs(loss, values, names, corpus.present)
+    if classes is not None and not is_traced((values, corpus)):
+        check_outputs(loss, values, y, corpus.present)
     return corpus
 
 
@@ -678,9 +650,12 @@ def _problem(
     return problem
 
 
-def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Problem:
-    """Make the problem of the rows and the start of a frame, and of counts."""
-    rows, start = inside.parameters.embeddings, inside.parameters.query
+def _in_frame(
+    inside: tuple[Any, ...], values: Array, corpus: Corpus, **about: Any
+) -> Problem:
+    """Make the problem of the rows and the start in a `frame`, and of counts."""
+    parameters, axes, residual = inside
+    rows, start = parameters.embeddings, parameters.query
     return Problem(
         rows=rows,
         start=start,
@@ -688,8 +663,8 @@ def _in_frame(inside: Frame, values: Array, corpus: Corpus, **about: Any) -> Pro
         values=values,
         corpus=corpus,
         offset_errors=jnp.zeros(corpus.tokens.shape, start.dtype),
-        axes=inside.axes,
-        residual=inside.residual,
+        axes=axes,
+        residual=residual,
         **about,
     )
 

@@ -50,10 +50,6 @@ class Trial(Point):
     """Results of one trial, and the `Point` from which its run can continue.
 
     Attributes:
-        query: p at the end.
-        clock_start: log(1+t) at which the clock of the last stage began.
-        clock_log_time: log(1+t′), t′ the time on that clock.
-        next: the `Next` that is to follow.
         status: a `TrialStatus`.
         reason: the `Reason` why no convergence is certified.
         alignment_error: relative error of Lemma 4.1 for the step on E; NaN if E was not

@@ -12,6 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import jaxselect
+from experiments.common.count_matrix import from_counts
 from experiments.networks import embedding_step as network_steps
 from experiments.networks import training
 from experiments.networks.network import Design, Network, start, start_reduced
@@ -22,7 +23,6 @@ from experiments.text.training import Schedule
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from experiments.theory.lists import decision_list, negation, whole_decision_list
 from jaxselect import BadInput, attention
-from jaxselect.data import corpus as counted
 from jaxselect.flow.crossing import search_path
 from jaxselect.model.selection import class_importance
 from jaxselect.sweep import run as chunks
@@ -122,7 +122,7 @@ WRONG = {
     ),
     "no room for a pair": lambda: negation(KEY, irrelevant=2, length=2),
     "negated NaN": lambda: negation(KEY, irrelevant=2, length=6, negated=NAN),
-    "counts in an array": lambda: counted.from_counts(np.eye(2), [1, -1]),
+    "counts in an array": lambda: from_counts(np.eye(2), [1, -1]),
     "texts on an axis": lambda: unchecked(Grid(), dim=("a",)),
     "a seed between two": lambda: unchecked(Grid(), seed=(1.5,)).check(),
     "a family that is nowhere": lambda: located("nowhere:draw"),

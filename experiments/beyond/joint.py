@@ -37,6 +37,7 @@ from experiments.common.claims import (
 )
 from experiments.common.console import command, say
 from experiments.common.devices import configure
+from experiments.common.model import attend_corpus, empirical_risk
 from experiments.common.numbers import counted, finite, in_words, percent
 from experiments.common.results import Finished
 from experiments.common.resume import run_resumable, write_columns
@@ -62,9 +63,8 @@ from experiments.theory.joint import (
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from experiments.theory.two_classes import Real
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.data.corpus import Corpus
-from jaxselect.model.attention import attend_corpus, empirical_risk
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.status import Reason
@@ -367,7 +367,7 @@ def _run(cells: dict, marks: jax.Array, sizes: Problem) -> dict[str, jax.Array]:
 @functools.cache
 def _lanes() -> Callable[..., dict[str, jax.Array]]:
     """The program of a block; its options need the device."""
-    options = fast_compile_options()
+    options = compile_options(fast=True)
     return jax.jit(_run, static_argnums=2, compiler_options=options)
 
 

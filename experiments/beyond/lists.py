@@ -32,7 +32,7 @@ from experiments.common.style import subplots
 from experiments.theory.joint import kept_list
 from experiments.theory.joint_flow import joint_flow
 from jaxselect.checks import BadInput
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.flow.cls import FlowSettings
 from jaxselect.model.parameters import Parameters
@@ -169,7 +169,7 @@ def every_list(settings: Settings) -> tuple[list[dict], list[dict]]:
     data = [small(settings, rng) for _ in range(settings.data_sets)]
     tokens = settings.tokens
 
-    @partial(jax.jit, compiler_options=fast_compile_options())
+    @partial(jax.jit, compiler_options=compile_options(fast=True))
     @jax.vmap
     def top(rows: jax.Array, bags: jax.Array, labels: jax.Array) -> tuple:
         corpus = Corpus(bags, jnp.ones(bags.shape), labels, tokens)

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from experiments.common.claims import Claim, Measured, Shown, of_cases
 from experiments.common.console import command, say
 from experiments.common.edges import every_edge
+from experiments.common.model import attend_corpus
 from experiments.common.numbers import finite, in_words, num, percent
 from experiments.common.palette import EDGES as LINES
 from experiments.common.results import Finished
@@ -39,7 +40,6 @@ from jaxselect.checks import BadInput
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
-from jaxselect.model.attention import attend_corpus
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.step import embedding_step
 from jaxselect.problem import attention

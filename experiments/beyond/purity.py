@@ -27,6 +27,7 @@ from experiments.common.claims import (
     of_cases,
 )
 from experiments.common.console import command, say
+from experiments.common.model import outputs
 from experiments.common.numbers import in_words, num
 from experiments.common.palette import SERIES
 from experiments.common.progress import progress_bar
@@ -49,12 +50,11 @@ from experiments.theory.betweenness import (
     log_odds,
     negative_load,
 )
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.synthetic import several_relevant
 from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import CERTIFIED, certify
-from jaxselect.model.attention import outputs
 from jaxselect.model.parameters import gaussian_reduced
 from jaxselect.model.selection import importance
 from jaxselect.model.step import embedding_step
@@ -172,7 +172,7 @@ def run(settings: Settings, results: dict) -> dict[str, np.ndarray]:
     with progress_bar("cells", int(np.prod(shape))) as advance:
         for row, number in enumerate(settings.per_sequence):
             lanes = jax.vmap(partial(one, settings, number), (0, None, None))
-            program = jax.jit(lanes, compiler_options=fast_compile_options())
+            program = jax.jit(lanes, compiler_options=compile_options(fast=True))
             for column, place in np.ndindex(*shape[1:]):
                 purity = jnp.array(settings.purities[column])
                 found = program(seeds, purity, jnp.array(sizes[place]))

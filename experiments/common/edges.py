@@ -20,7 +20,7 @@ from experiments.theory.phases import (
     selection_edge,
 )
 from experiments.theory.two_classes import Ensemble
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 
 SIZES = ("sequences", "length", "relevant", "irrelevant")
 ASSUMPTION_ONE = {
@@ -122,7 +122,7 @@ def over(
     Returns:
         Two arrays (edges, dims), in the order of `NAMES`.
     """
-    program = jax.jit(_over_dims, compiler_options=fast_compile_options())
+    program = jax.jit(_over_dims, compiler_options=compile_options(fast=True))
     steps, known = program(jnp.asarray(shape, float), jnp.asarray(dims))
     return np.asarray(steps), np.asarray(known)
 

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.common.devices import provenance
+from experiments.common.files import regular
 from experiments.common.flags import to_flags
 from jaxselect.checks import BadInput
-from jaxselect.files import regular, replacing
+from jaxselect.files import replacing
 
 ILL_FORMED = (BadInput, LookupError, ValueError, TypeError, AttributeError, OSError)
 """Errors that reading damaged results, or those of another version, may raise."""

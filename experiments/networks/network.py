@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 
 from jaxselect import checks
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, padded_logits, same_vocabulary
+from jaxselect.data.corpus import Corpus, same_vocabulary
 from jaxselect.model.parameters import gaussian_reduced
 
 # Activations of an MLP, by name.
@@ -47,7 +47,10 @@ def attention_weights(
     scores: Float[Array, " width"], counts: Float[Array, " width"]
 ) -> Float[Array, " width"]:
     """Compute q[s] ∝ C[s] e^{a_s} over one bag; zero on padding."""
-    return jax.nn.softmax(padded_logits(scores, counts))
+    filled = counts > 0
+    # The inner `where` keeps the derivative of log finite on padding.
+    log_counts = jnp.log(jnp.where(filled, counts, 1))
+    return jax.nn.softmax(jnp.where(filled, scores + log_counts, -jnp.inf))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,8 @@ from jaxtyping import Array, Float, Int, Key, Scalar
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from experiments.common.count_matrix import from_counts
+from experiments.common.model import Metrics
 from experiments.networks.embedding_step import classes_of, losses
 from experiments.networks.network import (
     BY_TOKEN,
@@ -38,8 +40,7 @@ from experiments.networks.network import (
 )
 from jaxselect import checks
 from jaxselect.checks import BadInput
-from jaxselect.data.corpus import Corpus, from_counts, labels_among, same_vocabulary
-from jaxselect.model.attention import Metrics
+from jaxselect.data.corpus import Corpus, labels_among, same_vocabulary
 
 # Bags of similar length, each stratum padded to its own width.
 Strata = tuple[Corpus, ...]

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
+from experiments.common.files import regular
 from experiments.common.flags import to_flags
 from experiments.common.results import ILL_FORMED, Finished, read
 from experiments.common.runs import require_known_statuses
 from experiments.paper import ITEMS
 from jaxselect.checks import BadInput
-from jaxselect.files import regular
 from jaxselect.sweep.store import load_all
 
 

@@ -11,13 +11,13 @@ import optax
 
 from experiments.common import memory
 from experiments.common.console import say
+from experiments.common.model import Metrics
 from experiments.common.study import Count, Positive, Seed
 from experiments.text import training as descent
 from experiments.text.counts import SparseCorpus
 from experiments.text.data import Splits
 from experiments.text.objective import evaluate, expand, risk_and_descent
 from jaxselect.checks import BadInput
-from jaxselect.model.attention import Metrics
 from jaxselect.model.parameters import Parameters, gaussian
 
 NOT_FINITE = "not finite"

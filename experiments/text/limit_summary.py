@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from experiments.common.count_matrix import from_counts
 from experiments.text.counts import SparseCorpus
-from jaxselect.data.corpus import from_counts
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.parameters import Parameters
 from jaxselect.problem import Problem, attention

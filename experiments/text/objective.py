@@ -12,13 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
+from experiments.common.model import Metrics
 from experiments.text.counts import SparseCorpus, products
-from jaxselect.model.attention import (
-    Metrics,
-    ScoreDescent,
-    functional_margin,
-    token_scores,
-)
+from jaxselect.model.attention import ScoreDescent, functional_margin, token_scores
 from jaxselect.model.parameters import Parameters
 
 

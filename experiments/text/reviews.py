@@ -22,9 +22,9 @@ import pyarrow
 import pyarrow.parquet
 from jaxtyping import Int
 
+from experiments.common.files import regular
 from experiments.text.datasets import features
 from jaxselect.checks import BadInput
-from jaxselect.files import regular
 
 # Kinds of files that reviews are read from, as a message names them.
 KINDS = "a .parquet, .csv, .tsv, .txt, .json or .jsonl"

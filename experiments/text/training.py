@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Scalar
 
+from experiments.common.model import Metrics
 from experiments.text.counts import SparseCorpus
 from experiments.text.objective import (
     FactoredDescent,
@@ -29,7 +30,6 @@ from experiments.text.objective import (
 from jaxselect import checks
 from jaxselect.checks import BadInput
 from jaxselect.files import replacing
-from jaxselect.model.attention import Metrics
 from jaxselect.model.parameters import Parameters
 
 # Names of all parameters.

@@ -44,7 +44,7 @@ def log_odds(corpus: Corpus, selected: Bool[Array, "sequences width"]) -> _Pairs
         >>> round(log_odds(bags, first)[0, 1].item(), 4)  # log 3
         1.0986
     """
-    slots = corpus.first(selected)
+    slots = jnp.argmax(selected, axis=1)
     logits = corpus.logits(jnp.zeros(corpus.vocabulary))
     loses = corpus.present & ~selected
     ratio = jnp.exp(jnp.where(loses, logits - corpus.at(logits, slots)[:, None], 0.0))

@@ -59,7 +59,7 @@ def certify_descent(
     Example:
         >>> import dataclasses, jax, optax
         >>> from jaxselect import Parameters, TrialStatus, attention, from_sequences
-        >>> from jaxselect.model.attention import empirical_risk
+        >>> from experiments.common.model import empirical_risk
         >>> bags = from_sequences([[0, 2], [1, 2]], [1, -1], vocabulary=3)
         >>> start = Parameters(jnp.eye(3), jnp.zeros(3), jnp.array([1.0, -1.0, 0.0]))
         >>> risk = lambda p: empirical_risk(dataclasses.replace(start, query=p), bags)

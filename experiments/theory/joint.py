@@ -16,17 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
+from experiments.common.model import attend_corpus
 from experiments.theory.joint_flow import LearningRates
 from jaxselect.checks import BadInput
 from jaxselect.compilation import full_precision
 from jaxselect.data.corpus import Corpus
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, Loss
-from jaxselect.model.attention import (
-    Attention,
-    attend_corpus,
-    functional_margin,
-    negative_gradient,
-)
+from jaxselect.model.attention import Attention, functional_margin, negative_gradient
 from jaxselect.model.parameters import Parameters, check_problem
 
 _Number = Float[Scalar, ""] | float | int

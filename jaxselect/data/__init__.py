@@ -1,1 +1,1 @@
-"""Labelled bags of tokens, padded and sparse, their losses, and synthetic data."""
+"""Labelled bags of tokens, their losses, and synthetic data."""

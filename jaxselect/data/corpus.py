@@ -33,7 +33,7 @@ from .loss import LOGISTIC, Loss
 
 # Array with a row per sequence: (sequences, *classes).
 ByBag: TypeAlias = Any
-# Likewise with an element per entry of the bags, in the layout of a corpus.
+# Likewise with an element per entry of the bags: (sequences, width, *classes).
 Entries: TypeAlias = Any
 
 
@@ -100,7 +100,10 @@ class Corpus(eqx.Module):
     ) -> Float[Array, "sequences width"]:
         """Compute the logits a_s + log C_X[s] of slots, −∞ on padding."""
         counts = self.counts.astype(scores.dtype)
-        return padded_logits(self.gather(scores), counts)
+        filled = counts > 0
+        # The inner `where` keeps the derivative of log finite on padding.
+        log_counts = jnp.log(jnp.where(filled, counts, 1))
+        return jnp.where(filled, self.gather(scores) + log_counts, -jnp.inf)
 
     def gather(
         self, by_token: Shaped[Array, " vocabulary *rest"]
@@ -108,36 +111,12 @@ class Corpus(eqx.Module):
         """Gather per-token values into slots."""
         return by_token[self.tokens]
 
-    def spread(
-        self, by_bag: Shaped[Array, " sequences *rest"]
-    ) -> Shaped[Array, " sequences one *rest"]:
-        """Repeat values of sequences for each slot."""
-        return by_bag[:, None]
-
-    def total(
-        self, entries: Shaped[Array, " sequences width *rest"]
-    ) -> Shaped[Array, " sequences *rest"]:
-        """Sum over the slots of every sequence."""
-        return entries.sum(axis=1)
-
-    def largest(
-        self, entries: Float[Array, "sequences width"]
-    ) -> Float[Array, " sequences"]:
-        """Maximum over every sequence, constant in derivatives."""
-        return jax.lax.stop_gradient(entries.max(axis=1))
-
     def scatter(
         self, entries: Float[Array, " sequences width *rest"]
     ) -> Float[Array, " vocabulary *rest"]:
         """Sum over the slots of every token."""
         shape = (self.vocabulary, *entries.shape[2:])
         return jnp.zeros(shape, entries.dtype).at[self.tokens].add(entries)
-
-    def first(self, marks: Bool[Array, "sequences width"]) -> Int[Array, " sequences"]:
-        """First marked slot; the last one where none is."""
-        slots = jnp.arange(marks.shape[1])
-        # `argmax` is not vectorised on CPU, where it would cost as much as attention.
-        return jnp.min(jnp.where(marks, slots, len(slots) - 1), axis=1)
 
     def at(
         self,
@@ -362,20 +341,6 @@ def sum_blocks(
     )[0]
 
 
-def padded_logits(
-    scores: Float[Array, "*bags width"], counts: Float[Array, "*bags width"]
-) -> Float[Array, "*bags width"]:
-    """Compute the logits a + log C of a softmax, −∞ on padding.
-
-    Example:
-        >>> padded_logits(jnp.ones(2), jnp.array([1.0, 0.0])).tolist()
-        [1.0, -inf]
-    """
-    filled = counts > 0
-    # The inner `where` keeps the derivative of log finite on padding.
-    return jnp.where(filled, scores + jnp.log(jnp.where(filled, counts, 1)), -jnp.inf)
-
-
 def from_sequences(
     sequences: "Sequence[ArrayLike] | np.ndarray",
     labels: "ArrayLike",
@@ -410,14 +375,13 @@ def from_sequences(
         np.unique(ids.astype(np.int64), return_counts=True)
         for ids in sequences_of("sequences", sequences)
     ]
-    none = [np.zeros(0, np.int64)]
-    padded = _pad_bags(
-        np.array([len(ids) for ids, _ in bags], np.int64),
-        np.concatenate(none + [ids for ids, _ in bags]),
-        np.concatenate(none + [number for _, number in bags]),
-    )
+    width = max((len(ids) for ids, _ in bags), default=1)
+    tokens, counts = np.zeros((2, len(bags), width), np.int64)
+    for row, (ids, number) in enumerate(bags):
+        tokens[row, : len(ids)], counts[row, : len(ids)] = ids, number
     return from_bags(
-        *padded,
+        tokens,
+        counts,
         labels,
         vocabulary=vocabulary,
         classes=classes,
@@ -448,50 +412,6 @@ def sequences_of(name: str, given: Any) -> list[np.ndarray]:
             )
         found.append(ids)
     return found
-
-
-def from_counts(
-    counts: Any,
-    labels: "ArrayLike",
-    *,
-    classes: int = 2,
-    weights: "ArrayLike | None" = None,
-    loss: Loss = LOGISTIC,
-) -> Corpus:
-    """Make a corpus from the rows of a sparse count matrix.
-
-    Args:
-        counts: a `scipy.sparse.csr_array`, one row per sequence, one column per token.
-        labels: ±1 per sequence; for `classes` > 2, a class 0 … classes − 1.
-        classes: number of classes K.
-        weights: weights of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
-
-    Returns:
-        The corpus, as wide as the sequence with most distinct tokens.
-
-    Raises:
-        BadInput: whatever is wrong with the counts or labels, and where first.
-
-    Example:
-        >>> from scipy.sparse import csr_array
-        >>> corpus = from_counts(csr_array([[2, 0, 1], [0, 1, 0]]), [1, -1])
-        >>> corpus.tokens.tolist(), corpus.counts.tolist()
-        ([[0, 2], [1, 0]], [[2.0, 1.0], [1.0, 0.0]])
-    """
-    if not hasattr(counts, "indptr"):
-        raise BadInput(
-            f"counts of type {type(counts).__name__}: wanted a `scipy.sparse.csr_array`"
-        )
-    padded = _pad_bags(np.diff(counts.indptr), counts.indices, counts.data)
-    return from_bags(
-        *padded,
-        labels,
-        vocabulary=counts.shape[1],
-        classes=classes,
-        weights=weights,
-        loss=loss,
-    )
 
 
 def from_bags(
@@ -527,30 +447,16 @@ def from_bags(
     """
     ids, number, y = _checked(tokens, counts, labels, vocabulary, classes)
     of_kind("loss", loss, Loss, ", such as LOGISTIC")
-    w = None if weights is None else _checked_weights(weights, len(y))
     return Corpus(
         # With its dtype said an array is copied; else JAX compiles that for each shape.
         tokens=jnp.asarray(ids, ids.dtype),
         counts=jnp.asarray(number, number.dtype),
         labels=jnp.asarray(y, y.dtype),
         vocabulary=int(vocabulary),
-        weights=None if w is None else jnp.asarray(w, w.dtype),
+        weights=weights_of(weights, len(y)),
         loss=loss,
         classes=None if classes == 2 else int(classes),
     )
-
-
-def _pad_bags(
-    length: Int[np.ndarray, " sequences"],
-    ids: Int[np.ndarray, " entries"],
-    number: np.ndarray,
-) -> tuple[Int[np.ndarray, "sequences width"], np.ndarray]:
-    """Arrange the entries of all sequences as rows of one width."""
-    filled = np.arange(length.max(initial=1)) < length[:, None]
-    tokens = np.zeros(filled.shape, ids.dtype)
-    counts = np.zeros(filled.shape, number.dtype)
-    tokens[filled], counts[filled] = ids, number
-    return tokens, counts
 
 
 def _checked(
@@ -605,17 +511,11 @@ def _checked(
             f"token id {ordered[row[0], row[1]]} occurs twice in sequence {row[0]}: "
             "add the counts up, one entry per distinct token"
         )
-    wanted = np.array([-1, 1]) if classes == 2 else np.arange(classes)
-    if not np.isin(y, wanted).all():
-        row = np.argmin(np.isin(y, wanted))
-        raise BadInput(
-            f"label {y[row]} of sequence {row}: wanted one of {wanted.tolist()}; map "
-            "your labels to these"
-        )
+    labels_among(y, (-1, 1) if classes == 2 else tuple(range(classes)))
     return np.where(present, ids, 0).astype(np.int32), number, y.astype(np.int32)
 
 
-def labels_of(labels: Any, sequences: int) -> np.ndarray:
+def labels_of(labels: Any, sequences: int) -> Any:
     """A label for each sequence, as a caller gave them.
 
     Example:
@@ -623,7 +523,9 @@ def labels_of(labels: Any, sequences: int) -> np.ndarray:
         Traceback (most recent call last):
         jaxselect.checks.BadInput: labels of shape (1,): wanted one for each of 2 ...
     """
-    found = array("labels", labels, kinds="iuf", wanted="whole numbers")
+    found: Any = labels
+    if not isinstance(labels, jax.core.Tracer):
+        found = array("labels", labels, kinds="iuf", wanted="whole numbers")
     if found.shape != (sequences,):
         raise BadInput(
             f"labels of shape {found.shape}: wanted one for each of {sequences} "
@@ -658,41 +560,47 @@ def check_corpus(corpus: Any) -> None:
             )
 
 
-def _checked_weights(
-    weights: "ArrayLike", sequences: int
-) -> Float[np.ndarray, " sequences"]:
-    """Weights of sequences, scaled to a sum of one."""
-    w = array("weights", weights, kinds="iufb", wanted="real numbers").astype(float)
+def weights_of(weights: Any, sequences: int) -> Float[Array, " sequences"] | None:
+    """Weights of sequences, if they are given, scaled to a sum of one."""
+    if weights is None:
+        return None
+    w, traced = weights, isinstance(weights, jax.core.Tracer)
+    if not traced:
+        w = array("weights", weights, kinds="iufb", wanted="real numbers")
+    w = w.astype(float)
     if w.shape != (sequences,):
         raise BadInput(
             f"weights of shape {w.shape} for {sequences} sequences: wanted one number "
             "for each"
         )
-    if not (np.isfinite(w) & (w >= 0)).all() or not (w > 0).any():
+    if not traced and not ((np.isfinite(w) & (w >= 0)).all() and (w > 0).any()):
         raise BadInput(
             f"weights {w.tolist()[:6]}: wanted finite numbers ≥ 0, one of them above 0"
         )
     # The largest comes out first: no sum overflows.
     w = w / w.max()
-    return (w / w.sum()).astype(jnp.result_type(float))
+    w = (w / w.sum()).astype(jnp.result_type(float))
+    return jnp.asarray(w, w.dtype)
 
 
 def labels_among(labels: jax.Array | np.ndarray, wanted: tuple[int, ...]) -> None:
     """Refuse concrete labels other than ±1 or the given classes.
 
     Example:
-        >>> labels_among(np.array([0, 1, 2]), (-1, 1))
+        >>> labels_among(np.array([1, 1, 2]), (-1, 1))
         Traceback (most recent call last):
-        jaxselect.checks.BadInput: labels [0, 1, 2]: wanted [-1, 1]
+        jaxselect.checks.BadInput: label 2 of sequence 2: wanted one of [-1, 1]; map ...
     """
     if isinstance(labels, jax.core.Tracer):
         return
     given = np.asarray(labels)
-    if wanted == (-1, 1) and (np.abs(given) == 1).all():
-        return
-    found = np.unique(given)
-    if not np.isin(found, wanted).all():
-        raise BadInput(f"labels {found.tolist()[:6]}: wanted {list(wanted)}")
+    known = np.isin(given, wanted)
+    if not known.all():
+        row = known.argmin()
+        raise BadInput(
+            f"label {given[row]} of sequence {row}: wanted one of {list(wanted)}; map "
+            "your labels to these"
+        )
 
 
 def labels_suit(classes: tuple[int, ...], corpus: Any) -> None:

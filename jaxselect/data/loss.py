@@ -60,15 +60,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Outputs:
-    """A loss G(f, y) of the K outputs f of a sequence and its label y.
-
-    Attributes:
-        value: (f, y) ↦ G, of an f of shape (K,); differentiable by JAX.
-        gradient: (f, y) ↦ ∂G/∂f, of shape (K,), with a relative error of rounding.
-        second: bound of Σ_k |D∂G/∂f_k [d]| for all |d_k| ≤ 1.
-        third: bound of Σ_k |D²∂G/∂f_k [d, e]| for all |d_k|, |e_k| ≤ 1; ∞ if it is not
-            known, and then no ties are certified.
-    """
+    """A loss G(f, y) of K outputs f and a label: the arguments of `output_loss`."""
 
     value: Callable[[Any, Any], Any]
     gradient: Callable[[Any, Any], Any]

@@ -28,8 +28,13 @@ class _Sizes(NamedTuple):
     length: int
     relevant: int
     irrelevant: int
-    classes: int
-    per_sequence: int
+    classes: int = 2
+    per_sequence: int = 1
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens |S|."""
+        return self.classes * self.relevant + self.irrelevant
 
 
 def assumption_one(
@@ -104,7 +109,8 @@ def several_relevant(
     """
     checks.key(key)
     check_share("purity", purity, above=0.0)
-    sizes = _sizes(sequences, length, relevant, irrelevant, 2, per_sequence)
+    sizes = _Sizes(sequences, length, relevant, irrelevant, per_sequence=per_sequence)
+    _check(sizes)
     return _several_relevant(key, purity, sizes=sizes)
 
 
@@ -114,12 +120,11 @@ def _several_relevant(
 ) -> Corpus:
     balanced_key, flip_key = jax.random.split(key)
     tokens, classes = _balanced(balanced_key, sizes)
-    sequences, _, relevant, irrelevant, _, per_sequence = sizes
-    flipped = jax.random.uniform(flip_key, (sequences, per_sequence)) > (1 + purity) / 2
-    own = tokens[:, :per_sequence]
-    other = (own + relevant) % (2 * relevant)
-    tokens = tokens.at[:, :per_sequence].set(jnp.where(flipped, other, own))
-    return counted(tokens, 1 - 2 * classes, 2 * relevant + irrelevant)
+    own = tokens[:, : sizes.per_sequence]
+    flipped = jax.random.uniform(flip_key, own.shape) > (1 + purity) / 2
+    other = (own + sizes.relevant) % (2 * sizes.relevant)
+    tokens = tokens.at[:, : sizes.per_sequence].set(jnp.where(flipped, other, own))
+    return counted(tokens, 1 - 2 * classes, sizes.vocabulary)
 
 
 def independent_tokens(
@@ -158,10 +163,10 @@ def independent_tokens(
         [True, True, True, True, False, False]
     """
     checks.key(key)
-    sizes = _sizes(sequences, length, relevant, irrelevant, 2, 1)
-    vocabulary = 2 * relevant + irrelevant
+    sizes = _Sizes(sequences, length, relevant, irrelevant)
+    _check(sizes)
     check_share("weakest", weakest, above=0.0)
-    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / vocabulary)
+    check_share("irrelevant_share", irrelevant_share, most=1 - 1 / sizes.vocabulary)
     return _independent_tokens(key, irrelevant_share, weakest, sizes=sizes)
 
 
@@ -173,21 +178,20 @@ def _independent_tokens(
     *,
     sizes: _Sizes,
 ) -> Corpus:
-    sequences, length, relevant, irrelevant, *_ = sizes
-    vocabulary = 2 * relevant + irrelevant
+    vocabulary = sizes.vocabulary
     balanced_key, place_key, token_key = jax.random.split(key, 3)
     tokens, classes = _balanced(balanced_key, sizes)
     labels = 1 - 2 * classes
     # Rounding may leave ι just below one: then one slot in 10¹⁶ would be relevant.
     rho = jnp.minimum(irrelevant_share * vocabulary / (vocabulary - 1) + ROUNDING, 1.0)
     least = rho + (1 - rho) * weakest
-    strength = least + (1 - least) * jnp.linspace(0.0, 1.0, relevant)
+    strength = least + (1 - least) * jnp.linspace(0.0, 1.0, sizes.relevant)
     difference = jnp.concatenate([strength, -strength])
     chance = (1 + jnp.outer(labels.astype(difference.dtype), difference)) / 2
     drawn = jax.random.categorical(
-        token_key, jnp.log(chance)[:, None, :], shape=(sequences, length)
+        token_key, jnp.log(chance)[:, None, :], shape=tokens.shape
     )
-    is_relevant = jax.random.uniform(place_key, (sequences, length)) >= rho
+    is_relevant = jax.random.uniform(place_key, tokens.shape) >= rho
     is_relevant = is_relevant.at[:, 0].set(True)
     tokens = jnp.where(is_relevant, drawn.astype(tokens.dtype), tokens)
     return counted(tokens, labels, vocabulary)
@@ -216,31 +220,24 @@ def multi_class(
         [0, 0, 1, 1, 2, 2]
     """
     checks.key(key)
-    sizes = _sizes(sequences, length, relevant, irrelevant, classes, 1)
+    sizes = _Sizes(sequences, length, relevant, irrelevant, classes)
+    _check(sizes)
     return _multi_class(key, sizes=sizes)
 
 
 @partial(compiled_alone, static=("sizes",))
 def _multi_class(key: Key[Array, ""], *, sizes: _Sizes) -> Corpus:
     tokens, labels = _balanced(key, sizes)
-    vocabulary = sizes.classes * sizes.relevant + sizes.irrelevant
-    return replace(counted(tokens, labels, vocabulary), classes=sizes.classes)
+    return replace(counted(tokens, labels, sizes.vocabulary), classes=sizes.classes)
 
 
-def _sizes(
-    sequences: int,
-    length: int,
-    relevant: int,
-    irrelevant: int,
-    classes: int,
-    per_sequence: int,
-) -> _Sizes:
-    """Check the integer settings of a family and return them."""
-    given = _Sizes(sequences, length, relevant, irrelevant, classes, per_sequence)
+def _check(sizes: _Sizes) -> None:
+    """Refuse integer settings of a family that do not go together."""
     for (name, value), least in zip(
-        given._asdict().items(), (1, 1, 1, 0, 2, 1), strict=True
+        sizes._asdict().items(), (1, 1, 1, 0, 2, 1), strict=True
     ):
         checks.whole(name, value, least=least, most=checks.MOST_TOKENS)
+    sequences, length, _, irrelevant, classes, per_sequence = sizes
     if length == 1:
         raise BadInput("length 1: wanted 2 or more; nothing competes with a lone token")
     if sequences % classes:
@@ -254,17 +251,14 @@ def _sizes(
             "wanted room for the relevant tokens, and an irrelevant token to fill the "
             "rest"
         )
-    vocabulary = classes * relevant + irrelevant
-    checks.whole("vocabulary", vocabulary, most=checks.MOST_TOKENS)
-    return given
+    checks.whole("vocabulary", sizes.vocabulary, most=checks.MOST_TOKENS)
 
 
 def _balanced(
     key: Key[Array, ""], sizes: _Sizes
 ) -> tuple[Int[Array, "sequences length"], Int[Array, " sequences"]]:
     """Draw sequences that begin with relevant tokens of their class."""
-    sequences, length, relevant, irrelevant, classes, per_sequence = sizes
-    vocabulary = classes * relevant + irrelevant
+    sequences, length, relevant, _, classes, per_sequence = sizes
     relevant_key, context_key = jax.random.split(key)
     each = sequences // classes
     # A shuffled round of all m tokens uses every one before any twice.
@@ -279,7 +273,7 @@ def _balanced(
         context_key,
         (each, length - per_sequence),
         classes * relevant,
-        max(vocabulary, classes * relevant + 1),
+        max(sizes.vocabulary, classes * relevant + 1),
         dtype=jnp.int32,
     )
     tokens = jnp.concatenate([own, jnp.tile(context, (classes, 1))], axis=1)

@@ -242,7 +242,7 @@ def change_of_curvature(
     elif values.ndim > logits.ndim:
         off = jnp.ptp(attention.advantage, axis=-1)
     off = jnp.where(bags.filled, off, 0.0)
-    spread = bags.total(share * off)
+    spread = jnp.sum(share * off, axis=1)
     slopes = jnp.where(narrow, 1 + ratio * spread, 1.0)
     widest = jnp.max(diameters * slopes, initial=0.0)
     radius = 1 / (8 * jnp.where(widest > 0, widest, 1.0))
@@ -253,7 +253,7 @@ def change_of_curvature(
     # Derivatives without a bound on the ball prove nothing.
     bounded = jnp.isfinite(grown).all()
     grown = jnp.where(bounded, grown, 0.0)
-    weight = bags.spread(grown) * share * (off + bags.spread(spread))
+    weight = grown[:, None] * share * (off + spread[:, None])
     radius = jnp.where(widest > 0, radius, jnp.inf)
     form = bags.spread_of(embeddings, share, weight)
     return form, jnp.where(bounded, radius, 0.0)

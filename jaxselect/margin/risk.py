@@ -9,16 +9,12 @@ outputs holds for weights near the best entries (mathematics, section 3n).
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
 from ..compilation import full_precision
-from ..model.attention import (
-    FunctionalMargin,
-    OutputMargin,
-    attention_shares,
-    functional_margin,
-)
+from ..model.attention import FunctionalMargin, OutputMargin, functional_margin
 from ..problem import Problem
 from ..status import Reason
 from .max_margin import MaxMargin
@@ -97,7 +93,7 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     logits = problem.logits(problem.scores(query))
     scores = jnp.where(present, jnp.abs(logits), 0.0)
     error = jnp.max(eps * (1 + scores) + problem.offset_errors, axis=1)[:, None]
-    weights = attention_shares(logits, corpus) * jnp.exp(2 * error)
+    weights = jax.nn.softmax(logits, axis=1) * jnp.exp(2 * error)
     weights = jnp.where(others, weights, 0.0)
     fall = margin.fall(jnp.einsum("it,it...->i...", weights, less))
     fall = fall + eps * jnp.einsum("it,it->i", weights, size)

@@ -1,1 +1,1 @@
-"""Parameters; attention, gradients, curvature, selection, the step on E, lists."""
+"""Parameters; attention, gradients, curvature, selection, the step on E."""

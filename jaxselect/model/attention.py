@@ -45,47 +45,19 @@ def attend_bags(logits: Entries, values: Entries, bags: Corpus) -> Attention:
     the rounding of f. Measured from the top token it is computed without cancellation:
     b_s − f = (b_s − b_{s*}) − Σ_r q[r] (b_r − b_{s*}), where the term r = s* is zero.
     """
-    shifted, share = _exponentials(logits, bags)
-    top = bags.first(shifted == 0)
-    total = bags.total(share)
-    log_weights = shifted - bags.spread(jnp.log(total))
+    shifted = logits - jax.lax.stop_gradient(logits.max(axis=1, keepdims=True))
+    share = jnp.exp(shifted)
+    slots = jnp.arange(logits.shape[1])
+    # `argmax` is not vectorised on CPU, where it would cost as much as attention.
+    top = jnp.min(jnp.where(shifted == 0, slots, len(slots) - 1), axis=1)
+    total = share.sum(axis=1)
+    log_weights = shifted - jnp.log(total)[:, None]
     best = bags.at(values, top)
-    ahead = values - bags.spread(best)
+    ahead = values - best[:, None]
     heads = [1] * (values.ndim - logits.ndim)
-    mean = bags.total(share.reshape(*share.shape, *heads) * ahead)
+    mean = (share.reshape(*share.shape, *heads) * ahead).sum(axis=1)
     mean = mean / total.reshape(-1, *heads)
-    return Attention(log_weights, best + mean, ahead - bags.spread(mean), top)
-
-
-@partial(jax.jit, inline=True)
-def attend_corpus(
-    scores: Float[Array, " vocabulary"],
-    values: Float[Array, " vocabulary *classes"],
-    corpus: Corpus,
-) -> Attention:
-    """Attend over every bag of a corpus, from a = E p and b = E v.
-
-    Source: mathematics, section 1.
-
-    Example:
-        >>> from jaxselect.data.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 1], [1]], [1, -1], vocabulary=2)
-        >>> attend_corpus(jnp.zeros(2), jnp.array([1.0, 3.0]), corpus).output.tolist()
-        [2.0, 3.0]
-    """
-    return attend_bags(corpus.logits(scores), corpus.gather(values), corpus)
-
-
-def attention_shares(logits: Entries, bags: Corpus) -> Entries:
-    """Compute softmax weights q ∝ e^{logit} of every entry."""
-    _, share = _exponentials(logits, bags)
-    return share / bags.spread(bags.total(share))
-
-
-def _exponentials(logits: Entries, bags: Corpus) -> tuple[Entries, Entries]:
-    """Compute the logits minus the largest of their bag, and their exponentials."""
-    shifted = logits - bags.spread(bags.largest(logits))
-    return shifted, jnp.exp(shifted)
+    return Attention(log_weights, best + mean, ahead - mean[:, None], top)
 
 
 class FunctionalMargin(NamedTuple):
@@ -296,15 +268,13 @@ def log_residual(attention: Attention, bags: Corpus) -> ByBag:
 
 def log_weighted_residual(attention: Attention, bags: Corpus) -> Entries:
     """Compute log of w_X q (−ℓ′(m)); −∞ on padding and where w_X = 0."""
-    return attention.log_weights + bags.spread(log_residual(attention, bags))
+    return attention.log_weights + log_residual(attention, bags)[:, None]
 
 
 def advances(attention: Attention, bags: Corpus) -> Entries:
     """What weight on an entry adds to m: ∂m/∂f · (b_s − f), y (b_s − f) for ±1."""
     margin = functional_margin(bags.labels, attention.output, bags.loss)
-    if margin.gradient.ndim > 1:
-        return margin.along(attention.advantage)
-    return bags.spread(margin.gradient) * attention.advantage
+    return margin.along(attention.advantage)
 
 
 def score_gradient(
@@ -318,7 +288,7 @@ def score_gradient(
     # The top token's exponent may overflow: it is dropped before, not after, `exp`.
     used = ~top & bags.filled & (advance != 0)
     others = jnp.exp(jnp.where(used, exponent, -jnp.inf)) * advance
-    return jnp.where(top, -bags.spread(bags.total(others)), others)
+    return jnp.where(top, -others.sum(axis=1, keepdims=True), others)
 
 
 def sized_forces(
@@ -338,15 +308,7 @@ def sized_forces(
         margin = functional_margin(bags.labels, attention.output, bags.loss)
         size = jnp.exp(exponent) * margin.size_along(attention.advantage)
     size = jnp.where(top, 0.0, size)
-    return forces, jnp.where(top, bags.spread(bags.total(size)), size)
-
-
-def partners(advance: Any, attention: Attention, bags: Corpus) -> Entries:
-    """Compute the vectors x of the rank-one terms in `score_curvature`."""
-    margin = functional_margin(bags.labels, attention.output, bags.loss).value
-    tilt = 0.5 * bags.loss.ratio(margin)
-    weights = jnp.exp(attention.log_weights)
-    return weights * (1 + bags.spread(tilt) * advance)
+    return forces, jnp.where(top, size.sum(axis=1, keepdims=True), size)
 
 
 class ScoreDescent(NamedTuple):
@@ -471,95 +433,3 @@ def token_scores(
     """
     embeddings = parameters.embeddings
     return embeddings @ parameters.query, embeddings @ parameters.head
-
-
-@partial(jax.jit, inline=True)
-def outputs(
-    parameters: Parameters, corpus: Corpus
-) -> Float[Array, " sequences *classes"]:
-    """Compute the model's output f(X; p, E) of every sequence.
-
-    Source: mathematics, section 1.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n sequences.
-
-    Returns:
-        One real number per sequence, whose sign is the predicted label; or one per
-        class, of which the largest predicts.
-
-    Example:
-        >>> from jaxselect import Parameters, from_sequences
-        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> model = Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))
-        >>> outputs(model, bags).tolist()
-        [1.0, 1.0]
-    """
-    return attend_corpus(*token_scores(parameters), corpus).output
-
-
-@partial(jax.jit, inline=True)
-def empirical_risk(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Compute the empirical risk L(p, E) = Σ_X w_X ℓ(m_X).
-
-    Source: mathematics, sections 1, 1b and 1c.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled sequences.
-
-    Returns:
-        The mean of the corpus's loss; in nats where it is logistic.
-
-    Example:
-        >>> from jaxselect import Parameters, from_sequences
-        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> v = jnp.array([1.0, -1.0])
-        >>> round(empirical_risk(Parameters(jnp.eye(2), v, v), bags).item(), 4)
-        0.3133
-    """
-    margin = functional_margin(
-        corpus.labels, outputs(parameters, corpus), corpus.loss
-    ).value
-    return corpus.mean(corpus.loss.value(margin))
-
-
-@partial(jax.jit, inline=True)
-def accuracy(parameters: Parameters, corpus: Corpus) -> Float[Scalar, ""]:
-    """Compute the weighted share of sequences whose label is predicted.
-
-    The predicted label is the sign of f(X), or the class of the largest output.
-
-    Args:
-        parameters: (E, p, v).
-        corpus: n labelled sequences.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> from jaxselect import Parameters, from_sequences
-        >>> bags = from_sequences([[0], [1]], [1, -1], vocabulary=2)
-        >>> v = jnp.array([1.0, -1.0])
-        >>> accuracy(Parameters(jnp.eye(2), v, v), bags).item()
-        1.0
-    """
-    output = outputs(parameters, corpus)
-    if output.ndim == 1:
-        right = (output > 0) == (corpus.labels > 0)
-    else:
-        right = jnp.argmax(output, axis=1).astype(corpus.labels.dtype) == corpus.labels
-    return corpus.mean(right.astype(parameters.query.dtype))
-
-
-class Metrics(NamedTuple):
-    """Loss and accuracy of a model on a corpus.
-
-    Attributes:
-        loss: the empirical risk, in nats where it is logistic.
-        accuracy: share of sequences whose label is predicted, by their weights.
-    """
-
-    loss: Float[Scalar, ""]
-    accuracy: Float[Scalar, ""]

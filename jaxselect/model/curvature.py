@@ -15,7 +15,6 @@ from .attention import (
     functional_margin,
     log_weighted_residual,
     negative_entry_gradient,
-    partners,
     score_gradient,
 )
 
@@ -115,7 +114,9 @@ def _entry_curvature(
     exponent = log_weighted_residual(attention, corpus) + log_scale
     advance = advances(attention, corpus)
     pull = score_gradient(exponent, advance, attention, corpus)
-    partner = partners(advance, attention, corpus)
+    margin = functional_margin(corpus.labels, attention.output, corpus.loss).value
+    tilt = 0.5 * corpus.loss.ratio(margin)
+    partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * advance)
     tokens = corpus.tokens
     if values.ndim > 2:
         pulled, bent = _bends(exponent, attention, corpus)

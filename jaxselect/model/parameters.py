@@ -3,7 +3,7 @@
 The model depends on them through inner products only, so the |S| + 2 vectors may be
 rotated into R^(|S|+2): the dimension d is a number and not the shape of an array. If
 parameters are given in R^d with d > |S| + 2, the flow of p, its limit and its rates are
-computed in a `Frame`, |S| + 1 coordinates of the span of E and p_0. The cost of d is
+computed in a `frame`, |S| + 1 coordinates of the span of E and p_0. The cost of d is
 then one factorisation of E and products with its axes (mathematics, section 4b).
 """
 
@@ -204,39 +204,6 @@ DEPENDENT = 100
 _ONCE = "A frame can be differentiated once, and here it is differentiated twice."
 
 
-class Coordinates(eqx.Module):
-    """Few coordinates of R^d.
-
-    Attributes:
-        axes: F, orthonormal columns; None for R^d itself.
-        residual: p_0 − F Fᵀp_0: zero, but not its derivative in p_0 and E.
-    """
-
-    axes: Float[Array, "dim axes"] | None
-    residual: Float[Array, " dim"] | None
-
-    def coordinates(
-        self, vectors: Float[Array, "*rows dim"]
-    ) -> Float[Array, "*rows axes"]:
-        """Compute Fᵀx for some vectors x; infinite rows stay infinite."""
-        return vectors if self.axes is None else _times(vectors, self.axes)
-
-    def lift_vectors(
-        self, vectors: Float[Array, "*rows axes"]
-    ) -> Float[Array, "*rows dim"]:
-        """Compute F x, for differences of queries and for vectors in the span of E."""
-        return vectors if self.axes is None else _times(vectors, self.axes.T)
-
-    def lift_points(
-        self, vectors: Float[Array, "*rows axes"]
-    ) -> Float[Array, "*rows dim"]:
-        """Compute F x + residual, for queries of a flow from p_0."""
-        lifted = self.lift_vectors(vectors)
-        if self.residual is None:
-            return lifted
-        return lifted + jnp.broadcast_to(self.residual, lifted.shape)
-
-
 class Products(eqx.Module):
     """Orthonormal coordinates of d × d′ matrices U M Vᵀ, and of one more.
 
@@ -283,43 +250,36 @@ class Products(eqx.Module):
         return _of_finite(outside, vectors)
 
 
-class Frame(Coordinates):
-    """Parameters in few coordinates, and the map back to R^d.
-
-    If d ≤ |S| + 2, the coordinates are those of R^d. The last axis is zero where p_0 is
-    in the span of E.
-
-    Attributes:
-        parameters: (E, p_0, v) in the frame; E has no part along the last axis.
-    """
-
-    parameters: Parameters
-
-
-def frame(parameters: Parameters) -> Frame:
+def frame(
+    parameters: Parameters,
+) -> tuple[Parameters, Float[Array, "dim axes"] | None, Float[Array, " dim"] | None]:
     """Find few coordinates that hold (E, p_0).
 
-    F holds orthonormal axes Q of the span of E, and p_0's direction off that span. E p,
-    E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their derivatives, once and
-    in both modes, even along changes of E that leave the span. Where rows of E depend
-    on each other, a change of E may add to their span what no coordinate holds:
-    derivatives in E are NaN there, those in p_0 and v are not.
+    F holds orthonormal axes Q of the span of E, and p_0's direction off that span, or
+    zero. E p, E v, ‖p‖ and E Eᵀ are the same in the frame, and so are their
+    derivatives, once and in both modes, even along changes of E that leave the span.
+    Where rows of E depend on each other, a change of E may add to their span what no
+    coordinate holds: derivatives in E are NaN there, those in p_0 and v are not.
 
     Source: mathematics, section 4b.
+
+    Returns:
+        (E, p_0, v) in the frame, F, and p_0 − F Fᵀp_0, which is zero, but not its
+        derivative in p_0 and E. Where d ≤ |S| + 2, the parameters themselves and None.
 
     Example:
         >>> from jaxselect.model.parameters import gaussian
         >>> wide = gaussian(jax.random.key(0), vocabulary=3, dim=1000)
-        >>> few = frame(wide)
-        >>> few.parameters.query.shape
+        >>> few, axes, residual = frame(wide)
+        >>> few.query.shape
         (4,)
-        >>> bool(jnp.allclose(few.lift_points(few.parameters.query), wide.query))
+        >>> bool(jnp.allclose(axes @ few.query + residual, wide.query))
         True
     """
     embeddings = parameters.embeddings
     vocabulary, dim = embeddings.shape
     if dim <= vocabulary + 2:
-        return Frame(parameters=parameters, axes=None, residual=None)
+        return parameters, None, None
     query = _once(parameters.query)
     axes = _axes(embeddings, jax.lax.stop_gradient(query))
     # The axes follow the rows, which get no part off their span.
@@ -327,7 +287,7 @@ def frame(parameters: Parameters) -> Frame:
     head = parameters.head
     inside = head @ axes if head.ndim == 1 else axes.T @ head
     few = Parameters(rows.at[:, -1].set(0.0), query @ axes, inside)
-    return Frame(parameters=few, axes=axes, residual=query - axes @ few.query)
+    return few, axes, query - axes @ few.query
 
 
 @jax.custom_jvp
@@ -380,16 +340,16 @@ def _axes_jvp(
     return axes, jnp.concatenate([rotation, tilt[:, None]], axis=1)
 
 
-def _times(
+def times(
     vectors: Float[Array, "*rows before"], matrix: Float[Array, "before after"]
 ) -> Float[Array, "*rows after"]:
-    """Multiply rows by a matrix."""
+    """Multiply rows by a matrix; infinite ones (a path after its end) stay infinite."""
     return _of_finite(lambda rows: rows @ matrix, vectors)
 
 
 def _of_finite(
     function: Callable[[Array], Array], vectors: Float[Array, "*rows before"]
 ) -> Float[Array, "*rows after"]:
-    """Apply a function to rows; infinite ones (a path after its end) stay infinite."""
+    """Apply a function to rows that are finite."""
     finite = ~jnp.isinf(vectors).any(axis=-1, keepdims=True)
     return jnp.where(finite, function(jnp.where(finite, vectors, 0.0)), jnp.inf)

@@ -47,7 +47,8 @@ def importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
     """
     check_corpus(corpus)
     labels_among(corpus.labels, (-1, 1))
-    return _importance(corpus)
+    share = frequencies(corpus)
+    return corpus.mean_by_token(corpus.labels.astype(share.dtype)[:, None] * share)
 
 
 def check_selected(selected: Any, corpus: Any) -> None:
@@ -56,12 +57,6 @@ def check_selected(selected: Any, corpus: Any) -> None:
     shape = corpus.tokens.shape
     if not is_array(selected, jnp.bool_) or selected.shape != shape:
         raise BadInput(f"selected {shown(selected)}: wanted bool{list(shape)}")
-
-
-@partial(jax.jit, inline=True)
-def _importance(corpus: Corpus) -> Float[Array, " vocabulary"]:
-    share = frequencies(corpus)
-    return corpus.mean_by_token(corpus.labels.astype(share.dtype)[:, None] * share)
 
 
 def class_importance(
@@ -76,13 +71,6 @@ def class_importance(
         [0.2222, -0.1111, -0.1111]
     """
     labels_among(corpus.labels, tuple(range(classes)))
-    return _class_importance(corpus, classes)
-
-
-@partial(jax.jit, static_argnums=1, inline=True)
-def _class_importance(
-    corpus: Corpus, classes: int
-) -> Float[Array, "vocabulary classes"]:
     share = frequencies(corpus)
     indicator = corpus.labels[:, None] == jnp.arange(classes, dtype=jnp.int32)[None]
     excess = indicator.astype(share.dtype) - 1 / classes
@@ -90,15 +78,6 @@ def _class_importance(
 
 
 @partial(jax.jit, inline=True)
-def _shares_by_class(corpus: Corpus) -> Float[Array, "vocabulary classes"]:
-    """Compute mean_X 1{y=k} C_X[s] / T_X: zero if a token never occurs with a class."""
-    share = frequencies(corpus)
-    named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
-    indicator = corpus.labels[:, None] == jnp.array(named, corpus.labels.dtype)[None]
-    each = share[:, :, None] * indicator.astype(share.dtype)[:, None, :]
-    return corpus.mean_by_token(each)
-
-
 def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
     """Find the tokens that occur with one label only (Assumption 1).
 
@@ -112,7 +91,12 @@ def important_tokens(corpus: Corpus) -> Bool[Array, " vocabulary"]:
         >>> important_tokens(bags).tolist()
         [True, False, True]
     """
-    return jnp.sum(_shares_by_class(corpus) > 0, axis=1) == 1
+    share = frequencies(corpus)
+    named = (1, -1) if corpus.classes is None else tuple(range(corpus.classes))
+    indicator = corpus.labels[:, None] == jnp.array(named, corpus.labels.dtype)[None]
+    each = share[:, :, None] * indicator.astype(share.dtype)[:, None, :]
+    # Zero if a token never occurs with a class.
+    return jnp.sum(corpus.mean_by_token(each) > 0, axis=1) == 1
 
 
 def selected_tokens(
@@ -150,18 +134,8 @@ def selected_tokens(
         raise BadInput(f"scores {shown(scores)}: wanted a number for each token")
     precise("scores", scores)
     same_vocabulary(scores, corpus.vocabulary)
-    return _selected_tokens(scores, corpus, log_time, offsets)
-
-
-@partial(jax.jit, inline=True)
-def _selected_tokens(
-    scores: Float[Array, " vocabulary"],
-    corpus: Corpus,
-    log_time: Float[Scalar, ""] | float,
-    offsets: Float[Array, "..."] | float,
-) -> Bool[Array, "sequences width"]:
     present = corpus.present
-    in_bag = jnp.where(present, corpus.gather(scores) + offsets, -jnp.inf)
+    in_bag = jnp.where(present, corpus.gather(jnp.asarray(scores)) + offsets, -jnp.inf)
     return present & (in_bag >= in_bag.max(axis=1, keepdims=True) - WIDTH * log_time)
 
 
@@ -190,13 +164,6 @@ def competing_pairs(
         [[0, 1], [1, 2]]
     """
     check_selected(selected, corpus)
-    return _competing_pairs(selected, corpus)
-
-
-@partial(jax.jit, inline=True)
-def _competing_pairs(
-    selected: Bool[Array, "sequences width"], corpus: Corpus
-) -> Bool[Array, "vocabulary vocabulary"]:
     rejected = corpus.present & ~selected
     rows = jnp.arange(len(corpus.labels))[:, None]
     chosen, beaten = (

@@ -1,13 +1,12 @@
 """Sizes of chunks and compiler options of a sweep, by device and memory."""
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 
-from ..compilation import compile_options, fast_compile_options
+from ..compilation import compile_options
 from .grid import Grid, Shape
 from .run import lane_kinds, program
 
@@ -68,15 +67,15 @@ def few_runs(grid: Grid, kind: str) -> bool:
 
 def compile_options_for(grid: Grid) -> dict[str, Any]:
     """Choose XLA's options for the program of a grid."""
-    few = few_runs(grid, jax.default_backend())
-    return fast_compile_options() if few else compile_options()
+    return compile_options(fast=few_runs(grid, jax.default_backend()))
 
 
 def lanes_per_device(grid: Grid, most: int) -> int:
-    """Find how many runs fit into the memory of the first device.
+    """Find how many runs, `most` or less by powers of two, the first device can hold.
 
     The program of the largest shape is compiled with the options of the sweep, so JAX's
-    cache keeps it; it is compiled again only if it does not fit.
+    cache keeps it; where it does not fit, again for half of the runs, as bytes grow by
+    as many with each. Of a single run the device will say what is wrong.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -89,31 +88,12 @@ def lanes_per_device(grid: Grid, most: int) -> int:
         compiled = lowered.compile(compile_options_for(grid))
         return bytes_needed(compiled.memory_analysis())
 
-    found = max_batch(held, int(MEMORY_SHARE * stats["bytes_limit"]), most)
-    if found < most:
+    found, whole, available = most, held(most), MEMORY_SHARE * stats["bytes_limit"]
+    if whole > available and most > 1:
+        each = (whole - held(most // 2)) / (most // 2)
+        while found > 1 and whole - each * (most - found) > available:
+            found //= 2
         _LOG.warning("%d runs in step, not %d: the device holds no more", found, most)
-    return found
-
-
-def max_batch(held: Callable[[int], int], available: int, most: int) -> int:
-    """Find the largest power of two, up to `most`, of runs that fit into bytes.
-
-    The bytes `held` by a program of so many runs grow by as many with each run; it is
-    asked once, or twice where the most do not fit. Of one the device will say what is
-    wrong.
-
-    Example:
-        >>> max_batch(lambda lanes: 100 + 7 * lanes, 1000, 256)
-        128
-    """
-    whole = held(most)
-    if whole <= available or most == 1:
-        return most
-    each = (whole - held(most // 2)) / (most // 2)
-    fixed = whole - each * most
-    found = most // 2
-    while found > 1 and fixed + each * found > available:
-        found //= 2
     return found
 
 

@@ -18,7 +18,7 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import numpy as np
@@ -219,35 +219,11 @@ class Axes(dict[str, tuple]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         """By values and order."""
-        return hash(tuple(self.items()))
+        return hash(repr(self))
 
     def __eq__(self, other: object) -> bool:
         """Whether values, which of them fix shapes, and order are equal."""
-        if not isinstance(other, Axes):
-            return False
-        here, there = (
-            [(name, values, _whole(values)) for name, values in one.items()]
-            for one in (self, other)
-        )
-        return here == there
-
-
-class Cell(NamedTuple):
-    """The start of a trial in one cell; the last three fields may be traced.
-
-    Attributes:
-        draw: key → corpus.
-        embed: function (E⁰, p_0, v), corpus, η₀ → (E¹, p_0, v).
-        dim: d.
-        step_size: η₀.
-        seed: seed of all that is random.
-    """
-
-    draw: Draw
-    embed: Embed
-    dim: Any
-    step_size: Any
-    seed: Any
+        return isinstance(other, Axes) and repr(self) == repr(other)
 
 
 @dataclass(frozen=True, repr=False)
@@ -403,20 +379,20 @@ class Grid:
         self, shape: Shape, values: Iterable[float] | None = None
     ) -> Corpus | Problem:
         first = next(iter(self._corners())) if values is None else values
-        draw = self.cell(shape, *first, 1.0, 1.0, 0).draw
+        draw = self.cell(shape, *first, 1.0, 1.0, 0)["draw_corpus"]
         found = jax.eval_shape(lambda seed: draw(jax.random.key(seed)), 0)
         if not isinstance(found, Corpus | Problem):
             raise BadInput(f"{label(self.draw)} gives no Corpus: wanted (key) → Corpus")
         return found
 
-    def cell(self, shape: Shape, *values: Any) -> Cell:
-        """The start of one trial, by values of the traced axes in their order."""
+    def cell(self, shape: Shape, *values: Any) -> dict[str, Any]:
+        """Arguments of `run_trial`, and its seed, by values of the traced axes."""
         every = dict(shape) | dict(zip(self.traced, values, strict=True))
-        last = [every.pop(name) for name in NUMBERS]
+        last = {name: every.pop(name) for name in NUMBERS}
         of_draw, of_embed = split(every, self.draw, self.embed)
         # The step itself stays itself: Lemma 4.1 is known to be of it.
         embed = partial(self.embed, **of_embed) if of_embed else self.embed
-        return Cell(partial(self.draw, **of_draw), embed, *last)
+        return {"draw_corpus": partial(self.draw, **of_draw), "embed": embed, **last}
 
     def _corners(self) -> Iterable[tuple[float, ...]]:
         """List settings to check: all first values, then one axis changed at a time."""

@@ -11,13 +11,12 @@ import numpy as np
 from .. import checks
 from ..margin.certificate import CERTIFIED, TrialStatus
 from ..status import Reason
+from .grid import NUMBERS
 from .store import MISSING, load_all
 
 if TYPE_CHECKING:
     import xarray
 
-KEPT = ("dim", "step_size", "seed")
-"""Axes that stay, however long they are."""
 LABELS = {
     "dim": "embedding dimension d",
     "step_size": "step size η₀",
@@ -108,7 +107,7 @@ def load(folder: str | Path) -> "xarray.Dataset":
                 "missing": MISSING,
             }
     single = [
-        axis for axis, size in found.sizes.items() if size == 1 and axis not in KEPT
+        axis for axis, size in found.sizes.items() if size == 1 and axis not in NUMBERS
     ]
     found = found.squeeze([axis for axis in single if axis in found.coords])
     found = found.assign_coords(

@@ -35,13 +35,10 @@ try:
 except ImportError:  # JAX before 0.8
     from jax.experimental import enable_x64  # type: ignore[attr-defined, no-redef]
 
+from .. import compilation
 from ..checks import BadInput, of_kind, whole
 from ..checks import folder as check_folder
-from ..compilation import (
-    announced,
-    factorise_on_one_thread,
-    keep_compiled_programs,
-)
+from ..compilation import factorise_on_one_thread, keep_compiled_programs
 from ..files import writing
 from ..margin.certificate import TrialStatus
 from .batch_size import chunk_layout, compile_options_for
@@ -142,9 +139,8 @@ def run_grid(
     a power cut the same call continues from the last chunk. One program is compiled for
     each combination of whole numbers on the grid's axes, which takes about half a
     minute; `keep_compiled_programs` keeps it for the next process. A call of more than
-    five seconds says so on the error stream, once. The folder has the
-    format of `python -m experiments.sweep --out`, so figures and the report can read
-    it.
+    five seconds says so on the error stream. The folder has the format of `python -m
+    experiments.sweep --out`, so figures and the report can read it.
 
     Args:
         grid: grid of trials, in the precision that it names.
@@ -188,7 +184,8 @@ def run_grid(
         lanes = [len(chunk.lanes) for chunk in plan(grid, chunk_size)]
         left = sum(lanes[index] for index in pending)
         there = grid.size - left
-        with announced(f"{left} runs to do; each shape compiles first: half a minute"):
+        what = f"{left} runs to do; each shape compiles first: half a minute"
+        with compilation.progress(what):
             for done in local(job, pending, threading.Event(), kind, workers):
                 there += done["lanes"]
                 if progress is not None:

@@ -128,12 +128,9 @@ def program(grid: Grid, shape: Shape, vmapped: bool) -> jax.stages.Wrapped:
         *numbers, query, origin, own, following, stages = arguments
         cell = grid.cell(shape, *numbers)
         return run_trial(
-            jax.random.key(cell.seed),
-            cell.draw,
-            cell.dim,
-            cell.step_size,
+            jax.random.key(cell.pop("seed")),
+            **cell,
             until_norm=grid.until_norm,
-            embed=cell.embed,
             point=Point(query, origin, own, following),
             stages=stages,
             settings=settings,

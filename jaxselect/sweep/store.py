@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import BadInput
-from ..files import regular, replacing
+from ..files import replacing
 
 if TYPE_CHECKING:
     import xarray
@@ -90,7 +90,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         BadInput: no results there, or a damaged description.
     """
     try:
-        found = json.loads(regular(folder / "settings.json").read_text("utf-8"))
+        found = json.loads((folder / "settings.json").read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(
             f"{folder} holds no results (it has no settings.json): name the folder "
@@ -174,26 +174,19 @@ def _settings(folder: Path) -> str:
 
 
 def finished(folder: Path) -> set[int]:
-    """List the whole chunks of a folder, and name whatever else is among them.
+    """List the whole chunks of a folder.
 
     What has a chunk's name and is not one gets another name, so that it can be run.
     """
-    whole, settings = {}, _settings(folder)
+    whole, settings = set(), _settings(folder)
     for index, path in _chunks(folder).items():
         try:
             _rows(path, index, settings)
-            whole[index] = path
+            whole.add(index)
         except DamagedChunk:
-            path.rename(f"{path}.{time.time_ns()}.aside")
-    there = {*(folder / "chunks").glob("[!.]*")}
-    if others := sorted(path.name for path in there.difference(whole.values())):
-        _LOG.warning(
-            "%r holds %d files that are no chunks of this sweep, and stay: %s",
-            str(folder / "chunks"),
-            len(others),
-            ", ".join(map(repr, others[:4])) + ", …" * (len(others) > 4),
-        )
-    return set(whole)
+            aside = path.rename(f"{path}.{time.time_ns()}.aside")
+            _LOG.warning("%s is no chunk of this sweep, and stays as %s", path, aside)
+    return whole
 
 
 def tidy(folder: Path) -> None:

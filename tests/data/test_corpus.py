@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from experiments.common.count_matrix import from_counts
 from jaxselect import BadInput, importance
 from jaxselect.data.components import subtract_group_means
-from jaxselect.data.corpus import from_bags, from_counts, from_sequences
+from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.model.selection import class_importance, frequencies, important_tokens
 from tests.tolerances import assert_close
 

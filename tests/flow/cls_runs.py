@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import empirical_risk
 from jaxselect import FlowSettings, Parameters, attention, cls_flow
 from jaxselect.flow.control import STEPPERS
-from jaxselect.model.attention import empirical_risk
 
 TIGHT = FlowSettings(rtol=1e-9, atol=1e-9)
 PATH = np.geomspace(0.1, 200.0, 15)

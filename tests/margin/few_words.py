@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
+from experiments.common.count_matrix import from_counts
 from jaxselect import Problem, attention, embedding_step
-from jaxselect.data.corpus import from_counts, from_sequences
+from jaxselect.data.corpus import from_sequences
 from jaxselect.margin.minimum import change_of_curvature
 from jaxselect.model import parameters
 from jaxselect.ties import _diameters

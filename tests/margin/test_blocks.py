@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import cross_attention, fast_compile_options, predict_end
+from jaxselect import compile_options, cross_attention, predict_end
 from jaxselect.data import corpus as corpus_module
 from jaxselect.margin import pairs
 from jaxselect.margin.minimum import change_of_curvature
@@ -59,7 +59,7 @@ def test_no_array_has_an_axis_for_entries_and_one_for_dimensions(monkeypatch):
     end = lambda problem: predict_end(problem, point, time)  # noqa: E731
     for function in (lambda problem: find_ties(problem, time), end):
         compiled = jax.jit(function).lower(problem)
-        compiled = compiled.compile(compiler_options=fast_compile_options())
+        compiled = compiled.compile(compiler_options=compile_options(fast=True))
         used = compiled.memory_analysis().temp_size_in_bytes
         assert used < BAGS * WIDTH * DIM * problem.rows.dtype.itemsize
 

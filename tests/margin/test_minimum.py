@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import empirical_risk
 from jaxselect import Parameters, from_bags
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, Bounds, Loss
 from jaxselect.margin.minimum import change_of_curvature, inverse_root, rest_at
-from jaxselect.model.attention import empirical_risk
 
 
 @pytest.mark.parametrize("stiffness", [1e-6, 1.0, 1e6])

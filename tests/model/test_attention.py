@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.common.model import attend_corpus, outputs
 from jaxselect import Corpus, from_sequences, gaussian
-from jaxselect.model.attention import attend_corpus, outputs
 from tests.tolerances import assert_close
 
 VOCABULARY, DIM = 5, 7

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.common.model import empirical_risk
 from jaxselect import assumption_one, importance, independent_tokens, several_relevant
 from jaxselect.data.corpus import from_sequences
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
-from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import gaussian, gaussian_reduced
 from jaxselect.model.selection import class_importance
 from jaxselect.model.step import (

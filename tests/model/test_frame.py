@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxselect import attention, from_sequences
 from jaxselect.model.parameters import Parameters, frame
 from tests.tolerances import assert_close
 
@@ -41,9 +42,9 @@ def in_space(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
 
 
 def in_frame(parameters: Parameters) -> tuple[jax.Array, jax.Array]:
-    inside = frame(parameters)
-    there = moved(inside.parameters)
-    return inside.lift_points(there), there @ there
+    few, axes, residual = frame(parameters)
+    there = moved(few)
+    return axes @ there + residual, there @ there
 
 
 def from_start(function, query):
@@ -55,8 +56,8 @@ def from_start(function, query):
 
 
 def test_what_a_frame_says_is_what_space_says_in_both_modes():
-    few = frame(WIDE)
-    assert few.parameters.embeddings.shape == (5, 6)
+    few, *_ = frame(WIDE)
+    assert few.embeddings.shape == (5, 6)
     exact, framed = (
         jax.jit(jax.vmap(partial(from_start, function)))(STARTS)
         for function in (in_space, in_frame)
@@ -66,15 +67,13 @@ def test_what_a_frame_says_is_what_space_says_in_both_modes():
 
 
 def test_coordinates_go_there_and_back():
-    inside = frame(WIDE)
-    assert_close(inside.axes.T @ inside.axes, np.eye(6))
+    few = attention(WIDE, from_sequences([range(5)], [1], vocabulary=5))
+    assert_close(few.axes.T @ few.axes, np.eye(6))
     away = jnp.asarray(np.linspace(-1, 1, 40), float)
-    assert_close(
-        WIDE.embeddings @ away, inside.parameters.embeddings @ inside.coordinates(away)
-    )
-    assert_close(inside.lift_points(inside.parameters.query), WIDE.query)
+    assert_close(WIDE.embeddings @ away, few.rows @ few.coordinates(away))
+    assert_close(few.lift(few.start), WIDE.query)
     path = jnp.stack([WIDE.query, jnp.full(40, jnp.inf), jnp.nan * WIDE.query])
-    back = inside.lift_points(inside.coordinates(path))
+    back = few.lift(few.coordinates(path))
     assert_close(back[0], WIDE.query)
     assert jnp.isinf(back[1]).all() and jnp.isnan(back[2]).all()
 
@@ -86,7 +85,7 @@ def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
     @jax.jit
     @jax.vmap
     def products(query):
-        axes = frame(Parameters(WIDE.embeddings, query, WIDE.head)).axes
+        _, axes, _ = frame(Parameters(WIDE.embeddings, query, WIDE.head))
         return axes.T @ axes
 
     beside = [1.0, 0.0, 0.0, 1.0]
@@ -96,7 +95,7 @@ def test_the_axis_beside_the_span_is_orthogonal_to_it_or_zero():
 def test_few_dimensions_are_left_alone():
     for dim, same in ((7, True), (8, False)):
         narrow = drawn(0, dim)
-        assert (frame(narrow).parameters is narrow) == same
+        assert (frame(narrow)[0] is narrow) == same
 
 
 def changed(row):

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.common.model import accuracy
 from jaxselect import LOGISTIC, Parameters, from_sequences
-from jaxselect.model.attention import accuracy, log_strongest_pull, negative_gradient
+from jaxselect.model.attention import log_strongest_pull, negative_gradient
 from tests.model.bags import CORPUS, VOCABULARY
 from tests.tolerances import assert_close
 

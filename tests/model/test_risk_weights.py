@@ -10,16 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import accuracy, empirical_risk
 from jaxselect import attention, from_bags, from_sequences
 from jaxselect.data.components import components
 from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL
 from jaxselect.margin.pairs import pair_strength, pairs_of
-from jaxselect.model.attention import (
-    accuracy,
-    empirical_risk,
-    log_strongest_pull,
-    negative_gradient,
-)
+from jaxselect.model.attention import log_strongest_pull, negative_gradient
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.parameters import Parameters
 from jaxselect.model.selection import (

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common import model as objective
 from experiments.networks.embedding_step import network_risk
 from experiments.networks.network import (
     Design,
@@ -20,8 +21,6 @@ from experiments.networks.network import (
     tables_of,
 )
 from jaxselect import from_sequences, gaussian, several_relevant
-from jaxselect.model import attention
-from jaxselect.model import attention as objective
 from tests.networks.base_model import with_base
 from tests.tolerances import assert_close
 
@@ -131,7 +130,7 @@ def test_without_its_extra_part_a_network_is_the_base_model(design):
     variables = with_base(variables, base)
     assert_close(
         apply(network, variables, CORPUS)[:, 0],
-        jax.jit(attention.outputs)(base, CORPUS),
+        jax.jit(objective.outputs)(base, CORPUS),
     )
     wanted = jax.jit(jax.grad(objective.empirical_risk))(base, CORPUS)
     slope = compiled(jax.grad(network_risk, argnums=1))

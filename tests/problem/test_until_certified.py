@@ -23,7 +23,7 @@ from jaxselect import (
     solve,
     stages,
 )
-from jaxselect.compilation import fast_compile_options, progress
+from jaxselect.compilation import compile_options, progress
 from jaxselect.margin.certificate import CERTIFIED, FURTHER, TrialStatus, resolves
 from jaxselect.stages import FIRST_NORM
 from jaxselect.status import Reason
@@ -98,7 +98,7 @@ def test_each_of_a_batch_goes_on_as_it_does_alone():
     """In one traced loop, although they end after different numbers of rounds."""
     batch = jax.jit(
         jax.vmap(lambda *given: solve(cross_attention(*given))),
-        compiler_options=fast_compile_options(),
+        compiler_options=compile_options(fast=True),
     )
     found = batch(*map(jnp.asarray, map(np.stack, zip(*DRAWS, strict=True))))
     for lane, draw in enumerate(DRAWS):

@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect import Trial, assumption_one, independent_tokens, several_relevant
+from jaxselect import (
+    Trial,
+    assumption_one,
+    compilation,
+    independent_tokens,
+    several_relevant,
+)
 from jaxselect.checks import BadInput
 from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.model.step import embedding_steps
@@ -170,8 +176,8 @@ def test_a_chunk_that_is_stopped_between_its_batches_is_run_again(
 
 def test_a_grid_that_is_stopped_goes_on_from_its_chunks(monkeypatch, tmp_path, capsys):
     """The same call again: nothing that is there is run, and all of it is opened."""
-    at_once = partial(launch.announced, after=0.0)
-    monkeypatch.setattr(launch, "announced", at_once)
+    at_once = partial(compilation.progress, after=0.0)
+    monkeypatch.setattr(compilation, "progress", at_once)
     found = SimpleNamespace(status=np.int32(0), next=np.int32(Next.NOTHING))
     monkeypatch.setattr(launch.Job, "program", lambda *asked: lambda *values: found)
     seen = []
@@ -234,7 +240,7 @@ def test_every_axis_is_an_argument_of_the_family_and_reaches_it():
         values = lane_values(grid, np.arange(grid.size)).values()
         cell = grid.cell(grid.shapes()[0], *(column[lane] for column in values))
         one = {name: value for name, (value,) in TINY.axes.items()}
-        assert cell.draw.keywords == {**one, "purity": purity}
+        assert cell["draw_corpus"].keywords == {**one, "purity": purity}
     axes = {**SIZES, "irrelevant_share": (0.5, 7 / 8)}
     dataclasses.replace(TINY, draw=independent_tokens, axes=axes).check()
     wrong = dataclasses.replace(TINY, draw=independent_tokens, axes={**axes, "x": (1,)})

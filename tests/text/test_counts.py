@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from experiments.common import model as objective
 from experiments.text import counts as sparse
 from experiments.text import objective as sparse_objective
 from jaxselect import EXPONENTIAL, POLYNOMIAL, importance
 from jaxselect.data import corpus as padded
 from jaxselect.model import attention, parameters
-from jaxselect.model import attention as objective
 from tests.tolerances import assert_close
 
 
@@ -43,11 +43,11 @@ RISK = jax.jit(sparse_objective.risk_and_score_descent)
 DESCENT = jax.jit(sparse_objective.risk_and_descent)
 READ = jax.jit(sparse_objective.read)
 EXPAND = jax.jit(sparse_objective.expand)
-PADDED = jax.jit(objective.negative_gradient)
+PADDED = jax.jit(attention.negative_gradient)
 PADDED_RISK = jax.jit(objective.empirical_risk)
 PADDED_SLOPE = jax.jit(jax.grad(objective.empirical_risk))
 DRAWN = jax.jit(parameters.gaussian, static_argnames=("vocabulary", "dim"))
-ATTEND = jax.jit(attention.attend_corpus)
+ATTEND = jax.jit(objective.attend_corpus)
 SEEDS, SPREADS = st.integers(0, 2**31), st.floats(0.1, 100.0)
 
 

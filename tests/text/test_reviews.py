@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from experiments.common.count_matrix import from_counts
 from experiments.text import counts as sparse
 from experiments.text import invented, words
 from experiments.text import reviews as text
@@ -113,7 +114,7 @@ def test_counts_are_those_of_the_word_lists(sequences):
     bags = words.count_words(text.Reviews(texts, labels), tuple("abcde"))
     ids = [["abcde".index(word) for word in sequence] for sequence in sequences]
     wanted = corpus.from_sequences(ids, labels, vocabulary=5)
-    got = corpus.from_counts(bags.counts, bags.labels)
+    got = from_counts(bags.counts, bags.labels)
     np.testing.assert_array_equal(got.tokens, wanted.tokens)
     np.testing.assert_array_equal(got.counts, wanted.counts)
     np.testing.assert_array_equal(got.labels, wanted.labels)

@@ -6,12 +6,12 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.common import model as objective
 from experiments.text import counts as sparse
 from experiments.text import training as descent
 from experiments.text.objective import evaluate
 from jaxselect.checks import BadInput
 from jaxselect.data import corpus as padded
-from jaxselect.model import attention as objective
 from jaxselect.model import parameters
 from tests.tolerances import assert_close
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import fsolve
 
+from experiments.common.model import empirical_risk
 from experiments.theory.steps import decay_end
-from jaxselect.model.attention import empirical_risk
 from jaxselect.model.parameters import Parameters
 from tests.theory.test_embedding_steps import (
     CORPUS,

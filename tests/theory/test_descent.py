@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import empirical_risk
 from experiments.theory.descent import certify_descent, jumps
 from jaxselect import Parameters, attention, from_sequences
 from jaxselect.margin.certificate import CERTIFIED, TOLERANCE, perturbations
-from jaxselect.model.attention import empirical_risk
 
 # Pairs (0, 2) and (1, 3) are active; (1, 4) has margin 2, and 0 meets two copies of 2.
 BAGS = from_sequences([[0, 2, 2], [1, 3], [1, 4]], [1, -1, -1], vocabulary=5)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import attend_corpus, empirical_risk
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect import FlowSettings, Parameters, Reason, from_sequences
-from jaxselect.model.attention import attend_corpus, empirical_risk
 
 SUBSETS = {
     "E, p, v": (1.0, 1.0, 1.0),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from experiments.common.model import empirical_risk
 from experiments.theory.joint_flow import (
     JointProblem,
     JointRodas5P,
@@ -18,7 +19,6 @@ from experiments.theory.joint_flow import (
 )
 from jaxselect import Parameters, from_sequences
 from jaxselect.flow.rodas import GAMMA
-from jaxselect.model.attention import empirical_risk
 from tests.tolerances import assert_close
 
 BAGS = from_sequences(

@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 from experiments.theory.joint_flow import LearningRates, joint_flow, key_query_at
 from jaxselect import assumption_one, attention, embedding_step, max_margin
-from jaxselect.compilation import fast_compile_options
+from jaxselect.compilation import compile_options
 from jaxselect.flow.cls import FlowSettings, velocity
 from jaxselect.model.parameters import Parameters, gaussian
 from jaxselect.model.selection import competing_pairs, coverage, selected_tokens
@@ -46,7 +46,7 @@ def joint(parameters, corpus, rates, path=PATH, until_log_time=None):
     return _joint(parameters, corpus, LearningRates(*rates), path, until)
 
 
-@partial(jax.jit, compiler_options=fast_compile_options())
+@partial(jax.jit, compiler_options=compile_options(fast=True))
 def _joint(parameters, corpus, rates, path, until_log_time):
     return joint_flow(
         parameters,

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import attend_corpus
 from experiments.theory.joint import kept_list
 from experiments.theory.joint_flow import LearningRates, joint_flow
 from jaxselect import POLYNOMIAL, BadInput, Parameters, from_sequences
-from jaxselect.model.attention import attend_corpus
 
 # The list 0+, 1−, 2+; 3 and 4 decide nothing. One token of its sign in each.
 SEQUENCES = [[0, 1, 3], [0, 1], [1, 2, 4], [1, 3], [2, 3, 4], [2, 4]]

@@ -17,7 +17,7 @@ import pytest
 
 from experiments.theory.joint import exact_family, exact_family_flow, late_law
 from experiments.theory.joint_flow import LearningRates, joint_flow
-from jaxselect import Parameters, fast_compile_options, from_sequences
+from jaxselect import Parameters, compile_options, from_sequences
 from jaxselect.data.loss import LOGISTIC, POLYNOMIAL
 from jaxselect.flow.cls import FlowSettings
 from jaxselect.status import Reason
@@ -29,7 +29,7 @@ VALUES = np.random.default_rng(3).normal(size=(2, TOKENS)) / 4
 SCORES = np.random.default_rng(4).normal(size=TOKENS) / 2
 
 
-@partial(jax.jit, static_argnames="loss", compiler_options=fast_compile_options())
+@partial(jax.jit, static_argnames="loss", compiler_options=compile_options(fast=True))
 def one_sequence(loss, until_log_time):
     """The end with E = [a, Vᵀ], p and v fixed on different axes."""
     start = Parameters(

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import attend_corpus
 from jaxselect import Reason, attention, from_bags, independent_tokens
 from jaxselect.flow.cls import cls_flow, direction_error
 from jaxselect.margin.certificate import TrialStatus, certify, predict_end
-from jaxselect.model.attention import attend_corpus, negative_gradient
+from jaxselect.model.attention import negative_gradient
 from jaxselect.model.parameters import Parameters, gaussian_reduced
 from jaxselect.model.selection import important_tokens
 from jaxselect.model.step import embedding_step, predicted_alignment

@@ -14,6 +14,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
+from experiments.common.model import attend_corpus, empirical_risk
 from jaxselect import Parameters, Reason, attention, selected_tokens
 from jaxselect.data.corpus import from_bags, from_sequences
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
@@ -22,8 +23,6 @@ from jaxselect.margin.minimum import Minimum
 from jaxselect.margin.perturbation import tie_motion
 from jaxselect.model.attention import (
     attend_bags,
-    attend_corpus,
-    empirical_risk,
     negative_entry_gradient,
     negative_gradient,
 )

@@ -32,13 +32,13 @@ def drawn(seed):
     return start, corpus, jnp.asarray(STEP_SIZE), (change, of_counts)
 
 
-def along(move, start, corpus, step_size, change, settings=TIGHT):
+def along(move, start, corpus, step_size, change):
     """The rates of a problem moved by so much in E, p_0, v, its counts and log η₀."""
     of_start, of_counts = change
     start = jax.tree.map(lambda x, dx: x + 0.1 * move * dx, start, of_start)
     counts = corpus.counts * (1 + 0.1 * move * of_counts)
     corpus = Corpus(corpus.tokens, counts, corpus.labels, corpus.vocabulary)
-    found = rates(start, corpus, step_size * jnp.exp(move), settings=settings)
+    found = rates(start, corpus, step_size * jnp.exp(move), settings=TIGHT)
     real = jnp.stack([getattr(found, name) for name in REAL_RATES])
     smooth = ~found.kink & (found.status == Reason.NONE)
     return real, (smooth, found.history_dim)

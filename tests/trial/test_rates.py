@@ -31,7 +31,6 @@ from tests.trial.rate_program import (
     STEP_SIZE,
     TIGHT,
     VOCABULARY,
-    along,
     drawn,
     program,
     rates_of,
@@ -60,30 +59,6 @@ def test_derivatives_match_finite_differences_in_both_modes(seed):
     _, (slopes, pulled), _ = run(0.0, weights, *problem)
     np.testing.assert_array_less(np.abs(slopes - difference), 1e-5 * scale)
     np.testing.assert_allclose(pulled, weights @ slopes, rtol=1e-8)
-
-
-def test_without_the_path_rates_that_it_does_not_decide_have_the_same_derivatives():
-    """And the others are NaN: all times of events, and what p_0 decides of ρ."""
-    settings = replace(TIGHT, through_path=False)
-
-    @jax.jit
-    def pushed(*problem):
-        def moved(move):
-            return along(move, *problem, settings=settings)[0]
-
-        return jax.jvp(moved, (0.0,), (1.0,))
-
-    of_path = np.isin(REAL_RATES, ("early_log_time", "selection_log_time"))
-    of_growth = np.isin(REAL_RATES, ("lemma_error", "margin", "loss_constant"))
-    of_growth |= np.isin(REAL_RATES, "final_loss")
-    for seed, known in ((WITHOUT_HISTORY, ~of_path), (WITH_HISTORY, of_growth)):
-        problem = drawn(seed)
-        values, slopes = map(np.asarray, pushed(*problem))
-        wanted, (wanted_slopes, _), _ = run(0.0, np.ones(len(values)), *problem)
-        assert (np.isfinite(values) == known).all()
-        assert (np.isfinite(slopes) == known).all()
-        np.testing.assert_allclose(values[known], wanted[known], rtol=1e-9)
-        np.testing.assert_allclose(slopes[known], wanted_slopes[known], rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", [WITHOUT_HISTORY, WITH_HISTORY])

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.common.model import accuracy, empirical_risk
 from jaxselect import Parameters, attention, from_bags, multi_class, run_trial
 from jaxselect.convergence import final_loss
 from jaxselect.data.loss import EXPONENTIAL, POLYNOMIAL
@@ -18,12 +19,7 @@ from jaxselect.flow.cls import cls_flow
 from jaxselect.margin.certificate import TrialStatus, _gross_forces, certify
 from jaxselect.margin.limit import limit
 from jaxselect.margin.pairs import pair_strength, pairs_of
-from jaxselect.model.attention import (
-    accuracy,
-    empirical_risk,
-    log_strongest_pull,
-    negative_gradient,
-)
+from jaxselect.model.attention import log_strongest_pull, negative_gradient
 from jaxselect.model.curvature import score_curvature
 from jaxselect.model.selection import coverage, selected_tokens
 from jaxselect.status import Reason

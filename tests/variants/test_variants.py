@@ -68,8 +68,7 @@ def literal(grid, name):
     (shape,) = grid.shapes()
     numbers = {axis: grid.values[axis][CELL.get(axis, -1)] for axis in grid.traced}
     cell = grid.cell(shape, *numbers.values())
-    key, sizes = jax.random.key(cell.seed), (cell.dim, cell.step_size)
-    before, after, corpus = initialise(key, cell.draw, *sizes, embed=cell.embed)
+    before, after, corpus = initialise(jax.random.key(cell.pop("seed")), **cell)
     tau = numbers.get("tau", 1.0)
     # With a temperature scores are ϑ E p, and p is that of the model itself.
     rows, head = tau * np.asarray(after.embeddings), np.asarray(after.head) / tau
