@@ -51,7 +51,8 @@ def test_a_draw_without_a_solution_that_is_called_solved(monkeypatch):
     def mistaken(*arguments, **rest):
         found, norm, status = separate(*arguments, **rest)
         wrong = next(drawn) == 3
-        return found, norm, Reason(status ^ 1) if wrong else status
+        other = Reason.NONE if status else Reason.INFEASIBLE
+        return found, norm, other if wrong else status
 
     monkeypatch.setattr(peers, "separate", mistaken)
     assert contradicted() == (1, False)

@@ -306,14 +306,14 @@ def test_a_list_of_pairs_proves_what_a_mask_does(monkeypatch):
     corpus = dataclasses.replace(problem.corpus, tokens=tokens)
     problem = dataclasses.replace(problem, corpus=corpus)
     single = solve(problem)
-    several = _judged(problem, single.stage, single.selected_mask, single=False)
+    several = _judged(problem, single.stage, single.selected_mask)
     early = solve(problem, until_norm=1.0)
     assert early.selected_mask.sum(axis=1).max() > 1
     wanted = competing_pairs(early.selected_mask, corpus)
     assert edges_of(early) == np.argwhere(wanted).tolist()
     monkeypatch.setattr(pairs, "SMALL", 10**6)
     jax.clear_caches()
-    masked = _judged(problem, single.stage, single.selected_mask, single=True)
+    masked = _judged(problem, single.stage, single.selected_mask)
     other = masked.certificate.ending.pairs
     assert isinstance(other, pairs.PairMask) and masked.status == TrialStatus.SELECTED
     for listed, places in ((single, 51), (several, 68)):
