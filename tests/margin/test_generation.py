@@ -11,7 +11,6 @@ import pytest
 from jaxselect import Reason, from_sequences
 from jaxselect.margin import generation, max_margin, pairs
 from tests.tolerances import assert_close
-from tests.valued import valued
 
 BAGS, WIDTH, DIM, SHARED = 90, 12, 5, 40
 
@@ -73,23 +72,3 @@ def test_a_pair_that_never_joined_a_set_is_seen(solved, monkeypatch):
     found = solved(listed(0), least=4 * DIM)
     assert found.status == Reason.NOT_CONVERGED
     assert found.gap > 1e-6
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_without_padding_a_list_holds_the_same_pairs(seed):
-    """As many, with the same strengths: entries find theirs."""
-    rows, chosen, corpus = listed(seed)
-    problem = valued(jnp.asarray(rows[:, 0]), corpus)
-    every = pairs.pairs_of(chosen, corpus)
-    number = int(every.held.sum())
-    few = pairs.without_padding(every)
-    assert number <= len(few.held) < 2 * number < len(every.held)
-
-    def strengths(pairs_):
-        found = pairs.pair_strength(problem, chosen, pairs_)
-        ends = (jnp.where(pairs_.held, x, -1) for x in (pairs_.winner, pairs_.loser))
-        return [np.asarray(x)[:number] for x in (found.factor, *ends)]
-
-    for found, wanted in zip(strengths(few), strengths(every), strict=True):
-        np.testing.assert_array_equal(found, wanted)
-    assert (strengths(few)[1] >= 0).all()
