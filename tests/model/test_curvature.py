@@ -68,15 +68,10 @@ def test_sums_of_gathered_rows_are_those_of_all_terms(cached, monkeypatch):
     steep = np.arange(SEQUENCES)[:, None, None] * random.normal(size=(WIDTH, 2))
     weights = jnp.asarray(np.exp(10 * steep)).at[0, :3].set(0.0)
 
-    def directly(rows, weights):
-        return jnp.einsum("nwk,nwd->nkd", weights, rows[tokens])
-
-    def ours(rows, weights):
-        return row_sums(rows, tokens, weights)
-
+    directly = lambda rows, weights: jnp.einsum("nwk,nwd->nkd", weights, rows[tokens])  # noqa: E731
+    ours = lambda rows, weights: row_sums(rows, tokens, weights)  # noqa: E731
     size = jnp.abs(directly(jnp.abs(rows), weights)).max(axis=(1, 2), keepdims=True)
-    found, wanted = (form(rows, weights) / size for form in (ours, directly))
-    assert_close(found, wanted)
+    assert_close(*(form(rows, weights) / size for form in (ours, directly)))
     for which in (0, 1):
         slopes = (
             jax.grad(lambda *given, form=form: jnp.sum(form(*given) / size), which)
