@@ -327,14 +327,15 @@ def certificate_of(
     covered = covered_by(problem, selected)
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
-    asked = 1.0 if come is None else 0.0
+    off_line = 0.0 * residual
     if come is None:
+        off_line = residual
         come = perturbations(problem, end, here, tolerance, ties=ties)
     bound = come.bound(end.late.basin)
     found = Measured(
         flow_status=flow.status,
         limit_status=end.late.status,
-        late_flow_residual=asked * residual,
+        late_flow_residual=off_line,
         perturbation_bound=bound,
         history_change=end.late.history_change,
         displacement=come.displacement,
