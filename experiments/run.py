@@ -27,9 +27,10 @@ from jaxselect.checks import BadInput
 from jaxselect.compilation import compile_options
 from jaxselect.data.synthetic import assumption_one
 from jaxselect.flow.cls import cls_flow
-from jaxselect.margin.certificate import TrialStatus
+from jaxselect.margin.certificate import CERTIFIED, TrialStatus
 from jaxselect.problem import attention
 from jaxselect.stages import STAGES, Next
+from jaxselect.status import Reason
 from jaxselect.trial import Trial, run_trial
 
 
@@ -91,10 +92,7 @@ STORIES = {
     TrialStatus.TIED: "Some tokens keep finite odds for all later times; elsewhere "
     "attention ends on single tokens",
     TrialStatus.AT_REST: "No token loses all of its weight, and p stays finite",
-    TrialStatus.UNRESOLVED: "No certificate's hypotheses hold at this norm; a larger "
-    "--until-norm may help",
-    TrialStatus.NORM_NOT_REACHED: "‖p‖ does not come to the norm that was asked for",
-    TrialStatus.OUT_OF_STEPS: "The integration took all the steps that it may take",
+    TrialStatus.UNRESOLVED: "No certificate's hypotheses hold where the flow ended",
     TrialStatus.FAILED: "The computation broke down, and nothing is claimed: numbers "
     "left the range of the precision, or the max-margin problem was not solved",
     TrialStatus.TIES_UNPROVED: "Sequences of both classes keep several tokens at "
@@ -259,6 +257,8 @@ def _say_result(result: dict, explain: bool) -> None:
     """The outcome as a sentence, as a picture, and in numbers."""
     status = TrialStatus[result["status"].upper()]
     say(f"\n{STORIES[status]}{GROWS if status.name in GROWING else ''}.\n")
+    if status not in CERTIFIED:
+        say(f"{Reason(result['reason']).sentence}\n")
     say("  sequences that end on their important tokens, of those with")
     for label, name in (("+1", "positive_selected"), ("−1", "negative_selected")):
         share = result[name]

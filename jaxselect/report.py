@@ -268,7 +268,7 @@ def advice(
             'What to do: jax.config.update("jax_enable_x64", True), then make the '
             "problem again and solve it in double precision."
         )
-    if status == TrialStatus.OUT_OF_STEPS:
+    if reason == Reason.OUT_OF_STEPS:
         return (
             "What to do: allow more steps, solve(problem, "
             "settings=jaxselect.FlowSettings(max_steps=…))."
@@ -280,7 +280,7 @@ def advice(
         )
     if status == TrialStatus.FAILED:
         return ""
-    if status == TrialStatus.NORM_NOT_REACHED:
+    if reason == Reason.NORM_NOT_REACHED:
         norm = jnp.linalg.norm(flow.query)
         return f"What to do: ask for a norm below {norm:.2g}, solve(…, until_norm=…)."
     if not resolves(FURTHER * jnp.max(jnp.abs(rows @ flow.query))):

@@ -34,8 +34,6 @@ STATUS = {
     "AT_REST": Look("#4a1486", "■", "p converges"),
     "SELECTED": Look("#56b4e9", "○", "selected"),
     "UNRESOLVED": Look("#c2c2c2", "…", "unresolved, not certified"),
-    "NORM_NOT_REACHED": Look("#5c5c5c", "–", "norm not reached"),
-    "OUT_OF_STEPS": Look("#e8dc3c", "∼", "out of steps"),
     "FAILED": Look("#7a1f00", "×", "broke down"),
     "MISSING": Look("#d9d9d9", "∅", "not there"),
 }

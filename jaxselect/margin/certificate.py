@@ -112,17 +112,12 @@ class TrialStatus(Status):
         "Not certified: tokens are tied and their pulls cancel, but it is not proved "
         "that they rest at a strict minimum, or what becomes of the other tokens.",
     )
-    NORM_NOT_REACHED = (
-        8,
-        "Not certified: ‖p‖ did not reach the norm asked for in the time allowed.",
-    )
     UNRESOLVED = (
-        9,
+        8,
         "Not certified: the hypotheses of no certificate hold where the flow ended.",
     )
-    OUT_OF_STEPS = 10, "Not certified: the integration took all steps allowed."
     FAILED = (
-        11,
+        9,
         "Not certified: the integration or the max-margin solver broke down, or the "
         "numbers are out of range.",
     )
@@ -412,9 +407,7 @@ def resolves(largest_score: Float[Scalar, ""]) -> Bool[Scalar, ""]:
 
 # How a run ends that is not certified for some reason; of all others it is UNRESOLVED.
 _ENDS = {
-    Reason.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
     Reason.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
-    Reason.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
     Reason.FAILED: TrialStatus.FAILED,
     Reason.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
     Reason.NOT_CONVERGED: TrialStatus.FAILED,
@@ -440,8 +433,8 @@ def classify_end(
     rests = jnp.where(certified, TrialStatus.TIED, TrialStatus.TIES_UNPROVED)
     nothing_moves = ~paired & (reason == Reason.NORM_NOT_REACHED)
     rests = jnp.where(nothing_moves, TrialStatus.AT_REST, rests)
-    failed = status >= TrialStatus.OUT_OF_STEPS
-    return jnp.where(tied & ~failed, rests, status).astype(jnp.int32)
+    broken = (status == TrialStatus.FAILED) | (reason == Reason.OUT_OF_STEPS)
+    return jnp.where(tied & ~broken, rests, status).astype(jnp.int32)
 
 
 def outcome_of(corpus: Corpus, covered: Float[Array, " classes"]) -> Int[Scalar, ""]:

@@ -114,8 +114,6 @@ def test_rounding_of_the_largest_score_excuses_the_residual_alone():
 # For all other reasons an end is UNRESOLVED.
 ENDS = {
     Reason.NONE: TrialStatus.SELECTED_ALL,
-    Reason.NORM_NOT_REACHED: TrialStatus.NORM_NOT_REACHED,
-    Reason.OUT_OF_STEPS: TrialStatus.OUT_OF_STEPS,
     Reason.TIES_DISTURBED: TrialStatus.TIES_UNPROVED,
     Reason.FORCES_CANCEL: TrialStatus.TIES_UNPROVED,
     Reason.FAILED: TrialStatus.FAILED,
@@ -136,7 +134,7 @@ def test_a_contracted_problem_that_is_certified_is_a_tied_run():
     # Without a pair nothing moves beside the ties.
     still = {"paired": False, "flow_status": Reason.NORM_NOT_REACHED}
     assert CONVERGED.status(**tied, **still) == TrialStatus.AT_REST
-    assert CONVERGED.status(**still) == TrialStatus.NORM_NOT_REACHED
+    assert CONVERGED.status(**still) == TrialStatus.UNRESOLVED
     for ended in (Reason.OUT_OF_STEPS, Reason.FAILED):
         there = CONVERGED.status(**tied, flow_status=ended)
         assert there == CONVERGED.status(flow_status=ended)
