@@ -805,45 +805,25 @@ def _to_the_end(
         problem = stratified(problem, 4 if _runs_long(problem) else 2)
         if settings.stepper is None:
             settings = dataclasses.replace(settings, stepper="bdf")
-    stage = None
+    stage, number = None, 0
     with progress() as say:
         while True:
-            ties = no_ties(problem) if stage is None else stage.ties
-            after = _followed(problem, first, times, point, ties, settings, say)
+            known = None if stage is None or point.next == Next.WHOLE else stage.ties
+            outset = _outset(problem, point, known)
+            after = _stage(problem, outset, first, times, point, settings=settings)
             stage = after if stage is None else _after(stage, after)
+            point, number = stage.point, number + 1
+            say(_so_far(stage, settings))
+            if point.next != Next.NOTHING and number < STAGES:
+                continue
             selected = _selected(stage)
             single = bool(selected.sum(axis=1).max() <= 1)
             pairs = without_padding(_pairs(stage.problem, selected, single=single))
             found = _judged(problem, stage, selected, pairs)
-            point, first = _onward(found), FURTHER * first
+            point, first, number = _onward(found), FURTHER * first, 0
             if norm is not None or point.next == Next.NOTHING:
                 # The last program may be running yet.
                 return jax.block_until_ready(found)
-            say(_so_far(stage, settings))
-
-
-def _followed(
-    problem: Problem,
-    norm: Array,
-    times: Array | None,
-    point: Point,
-    ties: Ties,
-    settings: FlowSettings,
-    say: Callable[[str], Any],
-) -> Stage:
-    """Follow a flow to a norm as `flow_to_end`, but a program for each part of it."""
-    last = None
-    for _ in range(STAGES):
-        known = None if point.next == Next.WHOLE else ties
-        outset = _outset(problem, point, known)
-        stage = _stage(problem, outset, norm, times, point, settings=settings)
-        last = stage if last is None else _after(last, stage)
-        point, ties = last.point, last.ties
-        if point.next == Next.NOTHING:
-            break
-        say(_so_far(last, settings))
-    assert last is not None
-    return last
 
 
 def _in_one_loop(
@@ -890,7 +870,9 @@ def _onward(found: Solved) -> Point:
 
 def _so_far(stage: Stage, settings: FlowSettings) -> str:
     """Say where a flow is: its log-time, its steps, by what, and what is contracted."""
-    flow, tied = stage.flow, stage.ties.tied
+    flow = stage.flow
+    # In NumPy, which compiles nothing.
+    tied = np.asarray(stage.ties.selected).sum(axis=1) > 1
     return (
         f"log t = {float(flow.log_time):.4g}, {int(flow.num_steps)} steps by "
         f"{settings.stepper or STEPPERS[0]}, "
