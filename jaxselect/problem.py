@@ -30,7 +30,7 @@ from .data.corpus import (
     sequences_of,
     weights_of,
 )
-from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_outputs
+from .data.loss import LOGISTIC, NEXT_TOKEN, Loss, check_margins, check_outputs
 from .model.attention import attend_bags, functional_margin
 from .model.parameters import Parameters, Products, check_problem, frame, times
 
@@ -715,7 +715,7 @@ def check(problem: Any, source: str = "problem") -> None:
         for fault, right in usable(problem).items():
             if not right:
                 raise BadInput(f"{source}: {fault}")
-    _margins_in_domain(problem)
+    _suits_loss(problem)
 
 
 def usable(problem: Problem) -> dict[str, Any]:
@@ -752,21 +752,26 @@ def nothing_to_select(problem: Problem) -> Bool[Array, ""]:
     return (highest <= jnp.where(there, values, jnp.inf).min(axis=1)).all()
 
 
-def _margins_in_domain(problem: Problem) -> None:
-    """Refuse values that take margins y f where the loss is not defined."""
-    corpus = problem.corpus
+def _suits_loss(problem: Problem) -> None:
+    """Refuse values whose margins are outside the loss's domain, and a wrong loss."""
+    corpus, loss = problem.corpus, problem.corpus.loss
     leaves = problem.values, problem.offsets, corpus.labels
-    known = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-    if not np.isfinite(corpus.loss.domain) or not known or corpus.classes is not None:
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return
-    values = np.asarray(corpus.labels)[:, None] * np.asarray(problem.values)
-    there, least = np.asarray(problem.offsets) > -np.inf, corpus.loss.domain
-    lowest = np.where(there, values, np.inf).min(axis=1)
-    highest = np.where(there, values, -np.inf).max(axis=1)
-    wrong = (lowest < least) | (highest <= least)
+    values, there = np.asarray(problem.values), np.asarray(problem.offsets) > -np.inf
+    if corpus.classes is not None:
+        # f_y − log Σ_{k≠y} e^{f_k}
+        most, others = 2 * np.abs(values).max(), np.log(corpus.classes - 1)
+        check_margins(loss, -most - others, most - others)
+        return
+    margins = np.asarray(corpus.labels)[:, None] * values
+    lowest = np.where(there, margins, np.inf).min(axis=1)
+    highest = np.where(there, margins, -np.inf).max(axis=1)
+    wrong = (lowest < loss.domain) | (highest <= loss.domain)
     if wrong.any():
         raise BadInput(
             f"margins {lowest[wrong][0]:g} to {highest[wrong][0]:g} in "
-            f"sequence {wrong.argmax()}: {corpus.loss.name} loss wants them above "
-            f"{least:g}"
+            f"sequence {wrong.argmax()}: {loss.name} loss wants them above "
+            f"{loss.domain:g}"
         )
+    check_margins(loss, lowest.min(), highest.max())

@@ -73,21 +73,23 @@ class Loss:
     """A loss as functions of the margin m; static and hashable.
 
     `LOGISTIC`, `EXPONENTIAL`, `POLYNOMIAL`, `NEXT_TOKEN` and `SQUARED_PROBABILITY` are
-    instances; a new loss is a new instance. `output_loss` makes one of K outputs.
+    instances; a new loss is a new instance, by functions that act on every element of
+    an array. A `Problem` is made only if they agree with each other and with the bounds
+    at 65 margins between those of its values. `output_loss` makes a loss of K outputs.
 
     Attributes:
         name: its name in results and messages.
         value: ℓ(m).
-        slope: −ℓ′(m) > 0, with a relative error of rounding.
+        slope: −ℓ′(m) > 0, accurate to rounding also where it is tiny.
         log_slope: log(−ℓ′(m)), where the slope itself may underflow.
         ratio: ℓ″(m) / (−ℓ′(m)).
-        excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation.
+        excess: (m, δ) ↦ ℓ(m − δ) − ℓ(m) without cancellation, for δ of both signs.
         largest_ratio: upper bound of |`ratio`|, a Lipschitz constant of log(−ℓ′); ∞
-            where there is none, and `ratio` falls from the end of its domain on.
+            only if the domain has an end, and `ratio` falls from there on.
         bounds: upper bounds of |ℓ′|, |ℓ″| and |ℓ‴|; ∞ where there is none.
         largest_third: upper bound of |ℓ‴/ℓ′|, or of its quotient by the square of
-            `ratio` where `largest_ratio` is ∞; ∞ if it is not known, and then fewer
-            ties are certified.
+            `ratio` where `largest_ratio` is ∞; ∞ if it is not known: without it and
+            `bounds.third` no ties are certified.
         domain: number that margins are above.
         outputs: the loss of K outputs whose negative takes the place of m, if it is not
             a function of a margin.
@@ -316,6 +318,87 @@ def squared_error(classes: int) -> Loss:
     )
 
 
+# Margins at which a loss is compared with its derivatives, and what each is to be.
+_MARGINS = 65
+_MEANINGS = {
+    "slope": "−ℓ′ above 0",
+    "log_slope": "log(−ℓ′)",
+    "ratio": "ℓ″/(−ℓ′)",
+    "excess": "ℓ(m − δ) − ℓ(m)",
+    "largest_ratio": "a bound of |ratio|",
+    "bounds.first": "a bound of |ℓ′|",
+    "bounds.second": "a bound of |ℓ″|",
+    "bounds.third": "a bound of |ℓ‴|",
+    "largest_third": "a bound of |ℓ‴/ℓ′|, over ratio² where largest_ratio is ∞",
+}
+
+
+def check_margins(loss: Loss, lowest: float, highest: float) -> None:
+    """Compare a loss of one's own with its derivatives and bounds, on a grid.
+
+    Raises:
+        BadInput: a function that is not what its name says, a slope that is not above
+            0, or a bound that is exceeded, at a margin from `lowest` to `highest`.
+    """
+    if loss in LOSSES or loss.outputs is not None:
+        return
+    if np.isfinite(loss.domain):
+        # At its end the loss may be infinite.
+        lowest = max(lowest, loss.domain + (highest - loss.domain) / _MARGINS)
+    grid = np.linspace(lowest, highest, _MARGINS)
+    margins = jnp.asarray(grid, jnp.result_type(float))
+    small = np.sqrt(jnp.finfo(margins.dtype).eps)
+    seen, compared = _on_margins(loss, margins)
+    for name, meaning in _MEANINGS.items():
+        found, wanted, size = compared.get(name, (margins,) * 3)
+        right = np.abs(found - wanted) <= small * np.abs(size)
+        wrong = np.flatnonzero(np.asarray(seen & ~right))
+        if wrong.size:
+            here = wrong[0]
+            raise BadInput(
+                f"{name} of the loss {loss.name} is {found[here]:.6g} at the margin "
+                f"{grid[here]:.4g}: wanted {meaning}, here {wanted[here]:.6g}"
+            )
+
+
+@partial(jax.jit, static_argnums=0)
+def _on_margins(loss: Loss, margins: Any) -> Any:
+    """Compute where a slope is seen, and what is found and wanted, in which units."""
+
+    def slopes(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return jax.vmap(jax.grad(function))
+
+    value, slope = loss.value(margins), loss.slope(margins)
+    log_slope, ratio = loss.log_slope(margins), loss.ratio(margins)
+    falls, third = -slopes(loss.value)(margins), slopes(jax.grad(loss.slope))(margins)
+    step = jnp.minimum(1.0, margins - loss.domain) / 2
+    before = loss.value(margins - step)
+    unit = 1.0 if np.isfinite(loss.largest_ratio) else ratio**2
+    compared = {
+        "slope": (slope, falls, jnp.where(falls > 0, falls, jnp.nan)),
+        "log_slope": (log_slope, jnp.log(slope), 1 + log_slope**2),
+        "ratio": (ratio, -slopes(loss.log_slope)(margins), 1 + ratio**2),
+        "excess": (
+            loss.excess(margins, step),
+            before - value,
+            abs(before) + abs(value),
+        ),
+    }
+    for name, most, sized in (
+        ("largest_ratio", loss.largest_ratio, ratio),
+        ("bounds.first", loss.bounds.first, slope),
+        ("bounds.second", loss.bounds.second, ratio * slope),
+        ("bounds.third", loss.bounds.third, third),
+        ("largest_third", loss.largest_third, third / (slope * unit)),
+    ):
+        if most != np.inf:
+            bound = jnp.full_like(sized, most)
+            compared[name] = bound, jnp.maximum(bound, jnp.abs(sized)), bound
+    # Elsewhere slopes, or their products, may overflow or vanish.
+    seen = ~(abs(log_slope) > -np.log(jnp.finfo(margins.dtype).tiny) / 2)
+    return seen, compared
+
+
 # Outputs at which derivatives are compared, and directions at each.
 _POINTS, _DIRECTIONS = 256, 16
 
@@ -476,3 +559,6 @@ SQUARED_PROBABILITY = Loss(
     bounds=Bounds(8 / 27, 0.1541, 0.2021),
     largest_third=4.0,
 )
+
+# Those above, which the tests compare with their derivatives at all margins.
+LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL, NEXT_TOKEN, SQUARED_PROBABILITY)

@@ -3,20 +3,23 @@
 Source: mathematics, section 1b.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxselect.data.loss import EXPONENTIAL, LOGISTIC, POLYNOMIAL, SQUARED_PROBABILITY
+from jaxselect import BadInput, Loss, cross_attention
+from jaxselect.data.loss import LOGISTIC, LOSSES, POLYNOMIAL, Bounds, check_margins
 from tests.problem.independent import LOG_SLOPES
 from tests.tolerances import assert_close
 
-LOSSES = (LOGISTIC, EXPONENTIAL, POLYNOMIAL, SQUARED_PROBABILITY)
 MARGINS = np.linspace(-30.0, 30.0, 241)
+OF_ALL_MARGINS = [loss for loss in LOSSES if not np.isfinite(loss.domain)]
 
 
-@pytest.fixture(params=LOSSES, ids=lambda loss: loss.name)
+@pytest.fixture(params=OF_ALL_MARGINS, ids=lambda loss: loss.name)
 def loss(request):
     return request.param
 
@@ -100,3 +103,50 @@ def test_far_out_the_logs_go_on(loss):
     if loss is POLYNOMIAL:
         # −ℓ′ = 1/(4 m²) (1 + O(m⁻²)).
         relative(np.exp(loss.log_slope(far)), 1 / (4 * far**2), worse=1e5)
+
+
+@pytest.mark.parametrize("each", LOSSES, ids=lambda loss: loss.name)
+def test_a_loss_of_ones_own_is_compared_with_its_derivatives(each):
+    own = replace(each, name="own")
+    check_margins(own, max(own.domain, -900.0), 900.0)
+
+
+# What of the logistic loss is said wrongly, and the error.
+WRONG = {
+    "value": ({"value": lambda m: -LOGISTIC.value(m)}, "slope .* above 0, here -0"),
+    "slope": ({"slope": lambda m: 2 * LOGISTIC.slope(m)}, "slope of the loss own is"),
+    "log": ({"log_slope": lambda m: LOGISTIC.log_slope(m) + 1e-6}, "log_slope"),
+    "ratio": ({"ratio": LOGISTIC.slope}, "ratio of the loss own"),
+    "excess": ({"excess": lambda m, step: -LOGISTIC.excess(m, step)}, "excess"),
+    "no number": ({"slope": lambda m: m * np.nan}, "slope of the loss own is nan"),
+    "largest ratio": ({"largest_ratio": 0.5}, "largest_ratio .* is 0.5"),
+    "no bound": ({"largest_ratio": np.nan}, "largest_ratio .* is nan"),
+    "first": ({"bounds": Bounds(0.8, 0.25, 0.1)}, "bounds.first"),
+    "second": ({"bounds": Bounds(1.0, 0.24, 0.1)}, "bounds.second"),
+    "third": ({"bounds": Bounds(1.0, 0.25, 0.09)}, "bounds.third"),
+    "largest third": ({"largest_third": 0.5}, "largest_third"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_loss_that_contradicts_itself_is_refused(what):
+    wrong, message = WRONG[what]
+    with pytest.raises(BadInput, match=message):
+        check_margins(replace(LOGISTIC, name="own", **wrong), -2.0, 2.0)
+
+
+def test_a_loss_is_judged_by_the_margins_that_values_can_have():
+    """A parabola is one on a side of its minimum."""
+    parabola = Loss(
+        "parabola",
+        value=lambda m: (m - 1) ** 2 / 2,
+        slope=lambda m: 1 - m,
+        log_slope=lambda m: jnp.log(jnp.abs(1 - m)),
+        ratio=lambda m: 1 / (1 - m),
+        excess=lambda m, step: step * (1 - m) + step**2 / 2,
+        largest_ratio=10.0,
+    )
+    x, values = np.eye(2)[None], np.array([[0.9, -0.9]])
+    cross_attention(x, values, [1], loss=parabola)
+    with pytest.raises(BadInput, match="slope of the loss parabola is -0"):
+        cross_attention(x, 2 * values, [-1], loss=parabola)
