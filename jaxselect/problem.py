@@ -68,11 +68,13 @@ class Problem(eqx.Module):
     Attributes:
         rows: A, one row per token.
         start: θ_0.
-        offsets: α of every entry; −∞ where there is none. log C_X[s] for an entry that
-            stands for C_X[s] equal tokens.
+        offsets: α of every entry, finite, and −∞ where there is none: the logarithm of
+            the number of equal tokens that it stands for, and what else is not trained,
+            such as a bias of a position.
         values: b of every entry, a number per head.
         corpus: the tokens of every sequence, labels, weights and loss.
-        offset_errors: bound on the error of every α against others of its sequence.
+        offset_errors: bound on the error of every α against others of its sequence;
+            zero where it is made of counts.
         axes: F, coordinates θ ↦ F θ; None where they are the model's own.
         products: for a matrix, U and V: F leads to coordinates M of U M Vᵀ. None where
             they are the model's own.
@@ -724,6 +726,7 @@ def usable(problem: Problem) -> dict[str, Any]:
     m = jnp if traced else np
     rows, values, start = map(m.asarray, (problem.rows, problem.values, problem.start))
     counts, y = m.asarray(corpus.counts), m.asarray(corpus.labels)
+    offsets, errors = m.asarray(problem.offsets), m.asarray(problem.offset_errors)
     w = m.ones(1) if corpus.weights is None else m.asarray(corpus.weights)
     tiny = jnp.finfo(rows.dtype).tiny
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -741,6 +744,12 @@ def usable(problem: Problem) -> dict[str, Any]:
             (counts >= 0) & (counts < m.inf)
         ).all(),
         "labels of no class": known.all(),
+        "offsets that are not finite where there is an entry, or are elsewhere": (
+            m.where(counts > 0, m.isfinite(offsets), offsets == -m.inf).all()
+        ),
+        "offset_errors that are negative or not finite": (
+            (errors >= 0) & (errors < m.inf)
+        ).all(),
     }
 
 

@@ -41,8 +41,8 @@ def in_words(problem: Problem, sentence: str) -> str:
     Example:
         >>> from jaxselect import next_token
         >>> made = next_token([[1, 2, 0]], [1], jnp.eye(3))
-        >>> in_words(made, "‖p‖ grows: a token of a sequence leads the others.")
-        '‖W‖ grows: a token of a context leads the others.'
+        >>> in_words(made, "Sequences decide: ‖p‖ grows, and a token leads.")
+        'Contexts decide: ‖W‖ grows, and a token leads.'
     """
     words: dict[str, str] = {}
     if problem.shape is not None:
@@ -51,6 +51,11 @@ def in_words(problem: Problem, sentence: str) -> str:
         words |= {"token": "position", "tokens": "positions"}
     if problem.corpus.loss == NEXT_TOKEN:
         words |= {"sequence": "context", "sequences": "contexts"}
+    first = {word[0].upper() + word[1:]: word for word in words}
+    words |= {
+        word: words[small][0].upper() + words[small][1:]
+        for word, small in first.items()
+    }
     return re.sub(r"\w+", lambda word: words.get(word[0], word[0]), sentence)
 
 
@@ -199,9 +204,10 @@ def summary(
     norm, length, time = jnp.linalg.norm(query), end.margin.norm, flow.log_time
     # What was trained elsewhere may come without its time.
     when = "" if jnp.isnan(time) else f" at log(1+t) = {time:.6g}"
-    lines.append(
-        f"‖{trained}‖ = {norm:.6g}{when}; ‖{limit}‖ = {length:.6g}; {query.dtype}."
-    )
+    when = " in the end" if status == TrialStatus.AT_REST else when
+    so_far = "" if status in CERTIFIED else " so far"
+    there = f"; ‖{limit}‖{so_far} = {length:.6g}" if length > 0 else ""
+    lines.append(f"‖{trained}‖ = {norm:.6g}{when}{there}; {query.dtype}.")
     constant = error_constant(found)
     if length > 0 and jnp.isfinite(constant):
         error = direction_error(query, end.margin.direction)
@@ -214,8 +220,8 @@ def summary(
     better = (~np.asarray(has_best(problem, end.selected, query))).sum()
     one, bags = (in_words(problem, word) for word in ("token", "sequences"))
     lines.append(
-        f"{alone} of {len(chosen)} {bags} select one {one}; in {better} of these "
-        "another has a better value."
+        f"{alone} of {len(chosen)} {bags} select one {one}{so_far}; in {better} of "
+        "these another has a better value."
     )
     return "\n".join(lines)
 
@@ -263,15 +269,15 @@ def advice(
         return "What to do: give a sequence values that differ; here none is better."
     if status in CERTIFIED:
         return ""
+    if reason == Reason.OUT_OF_STEPS:
+        return (
+            f"What to do: allow more than {flow.num_steps} steps, solve(problem, "
+            "settings=jaxselect.FlowSettings(max_steps=…))."
+        )
     if problem.start.dtype != jnp.float64:
         return (
             'What to do: jax.config.update("jax_enable_x64", True), then make the '
-            "problem again and solve it in double precision."
-        )
-    if reason == Reason.OUT_OF_STEPS:
-        return (
-            "What to do: allow more steps, solve(problem, "
-            "settings=jaxselect.FlowSettings(max_steps=…))."
+            "problem again of float64 arrays."
         )
     if status == TrialStatus.TIES_UNPROVED:
         return (
@@ -285,14 +291,18 @@ def advice(
         return f"What to do: ask for a norm below {norm:.2g}, solve(…, until_norm=…)."
     if not resolves(FURTHER * jnp.max(jnp.abs(rows @ flow.query))):
         return (
-            f"What to do: no larger norm helps, as scores there are rounded by more "
-            f"than the tolerance, {TOLERANCE:g}. Entries of equal value may never "
-            "part: change one of them."
+            "What to do: no larger norm helps, as scores there are rounded by more "
+            f"than the tolerance, {TOLERANCE:g}. Where entries have equal values they "
+            "may never part: change one; else scale features, or mask what is never "
+            "selected."
         )
     go_on = (
         "What to do: go on until the end is certified, "
         "solve(problem, start=solved.trained)"
     )
+    if reason == Reason.TIME_UNRESOLVED:
+        first = "What to do: make features and start of order one; or"
+        return f"{go_on.replace('What to do:', first)}, which may take many calls."
     if reason == Reason.HISTORY and not jnp.isfinite(found.ending.late.history_change):
         go_on += "; or give certify_at `earlier=`"
     return f"{go_on}."

@@ -551,8 +551,11 @@ class Arrival(eqx.Module):
     def __str__(self) -> str:
         """Say in a line or two how both compare."""
         which = np.flatnonzero(self.others).tolist()
-        said = f"The selection of what was trained is{' not' * bool(which)} that of "
-        said += f"the end{_listed(which)}."
+        but = f" but {_listed(which)}" if which else ""
+        said = (
+            f"As trained, every sequence{but} has its largest weight on what it keeps"
+        )
+        said += " in the end."
         if self.outside > OUTSIDE:
             said += (
                 f"\nOf trained − start {self.outside:.3g} is outside the span of row "
@@ -565,14 +568,10 @@ class Arrival(eqx.Module):
 
 
 def _listed(sequences: list[int], first: int = 3) -> str:
-    """Name some sequences that differ, and count the others."""
-    if not sequences:
-        return ""
+    """Name some sequences, and count the others."""
     names, more = [str(one) for one in sequences[:first]], sequences[first:]
     names += [f"{len(more)} more"] if more else []
-    if len(names) == 1:
-        return f": sequence {names[0]} differs"
-    return f": sequences {', '.join(names[:-1])} and {names[-1]} differ"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 class FlowPath(NamedTuple):
@@ -617,7 +616,9 @@ class Solved(eqx.Module):
             return repr(self)
         how = []
         if self.status in CERTIFIED:
-            how = [Proof(int(self.proof)).sentence]
+            # Of a rest nothing is late.
+            moves = self.status != TrialStatus.AT_REST
+            how = [Proof(int(self.proof)).sentence] if moves else []
             how += [] if self.arrival is None else [str(self.arrival)]
         query, rows = self.stage.point.query, self.stage.problem.rows
         return summary(self.problem, self.certificate, self.flow, query, rows, how)
@@ -1012,7 +1013,7 @@ def certify_at(
         >>> found.status.name, Proof(int(found.proof)).name
         ('SELECTED', 'RISK')
         >>> print(found.arrival)
-        The selection of what was trained is that of the end.
+        As trained, every sequence has its largest weight on what it keeps in the end.
     """
     check(problem)
     if log_time is not None:

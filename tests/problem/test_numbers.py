@@ -3,6 +3,8 @@
 The laws are those of mathematics, section 8.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -152,6 +154,31 @@ def test_numbers_that_do_not_compute_end_uncertified_where_they_are_traced():
     assert (reasons[1], statuses[1]) == (Reason.NOTHING, TrialStatus.AT_REST)
     assert set(reasons[2:]) == {Reason.NUMBERS}
     assert set(statuses[2:]) == {TrialStatus.FAILED}
+
+
+def test_offsets_are_those_of_the_entries_that_are_there():
+    """And their errors are bounds; else nothing is certified."""
+    last = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0]])
+    problem = cross_attention(X, B, Y, mask=last)
+    wrong = [
+        (name, getattr(problem, name).at[place].set(number))
+        for name, place, numbers in (
+            ("offsets", (0, 0), (np.nan, np.inf, -np.inf)),
+            ("offsets", (2, 2), (0.0,)),
+            ("offset_errors", (1, 1), (np.nan, np.inf, -1.0)),
+        )
+        for number in numbers
+    ]
+    for name, given in wrong:
+        with pytest.raises(BadInput, match=f"problem: {name} that are"):
+            solve(replace(problem, **{name: given}))
+    offsets = [given for name, given in wrong if name == "offsets"]
+    batch = jnp.stack([problem.offsets + 0.5, *offsets])
+    found = jax.jit(
+        jax.vmap(lambda each: solve(replace(problem, offsets=each), until_norm=1e3))
+    )(batch)
+    failed = found.certificate.reason == Reason.NUMBERS
+    assert failed.tolist() == [False] + [True] * len(offsets)
 
 
 def test_double_precision_that_jax_makes_single_is_said():
