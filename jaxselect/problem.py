@@ -75,6 +75,8 @@ class Problem(eqx.Module):
         corpus: the tokens of every sequence, labels, weights and loss.
         offset_errors: bound on the error of every α against others of its sequence;
             zero where it is made of counts.
+        value_errors: bound on the error of the values of every sequence; zero where
+            they are given.
         axes: F, coordinates θ ↦ F θ; None where they are the model's own.
         products: for a matrix, U and V: F leads to coordinates M of U M Vᵀ. None where
             they are the model's own.
@@ -95,6 +97,7 @@ class Problem(eqx.Module):
     values: Float[Array, " sequences width *classes"]
     corpus: Corpus
     offset_errors: Float[Array, "sequences width"]
+    value_errors: Float[Array, " sequences"]
     axes: Float[Array, "ambient dim"] | None = None
     residual: Float[Array, " ambient"] | None = None
     products: Products | None = None
@@ -665,6 +668,7 @@ def _in_frame(
         values=values,
         corpus=corpus,
         offset_errors=jnp.zeros(corpus.tokens.shape, start.dtype),
+        value_errors=jnp.zeros(len(corpus.tokens), start.dtype),
         axes=axes,
         residual=residual,
         **about,
@@ -710,6 +714,7 @@ def check(problem: Any, source: str = "problem") -> None:
         ("offsets", problem.offsets, bags),
         ("values", problem.values, bags + heads),
         ("offset_errors", problem.offset_errors, bags),
+        ("value_errors", problem.value_errors, bags[:1]),
     ):
         if jnp.shape(given) != wanted:
             raise BadInput(f"{name} {shown(given)}: wanted the shape {wanted}")

@@ -452,7 +452,7 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     def without() -> _Outset:
         continued = point.next == Next.CONTINUED
         ties = jax.lax.cond(continued, lambda: known, lambda: find_ties(problem, now))
-        few, held = contract(problem, ties)
+        few, held, ties = contract(problem, ties)
         _, push = held.excess(few.parts(few.scores(few.start)), few.groups)
         exact = continued | (left_out(problem, ties, now) <= TOLERANCE)
         rests = ties.proved & exact & (push <= 0)

@@ -56,6 +56,9 @@ class Ties(eqx.Module):
         moved: ‖Π p − z*‖.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
             not: what a move along the ties does to the scores of that sequence.
+        ranges: w, the range of b over the same tokens.
+        pushed: bound on ‖H^{½}(Πp − z*)‖ by losing tokens, since ties were contracted;
+            zero before.
     """
 
     selected: Bool[Array, "sequences width"]
@@ -66,6 +69,8 @@ class Ties(eqx.Module):
     root: Float[Array, "axes axes"]
     moved: Float[Scalar, ""]
     widths: Float[Array, " sequences"]
+    ranges: Float[Array, " sequences"]
+    pushed: Float[Scalar, ""]
 
     @property
     def point(self) -> Float[Any, " dim"]:
@@ -80,7 +85,8 @@ class Ties(eqx.Module):
     @property
     def resting(self) -> RestingTies:
         """What a certificate needs to know of them."""
-        return RestingTies(self.tied.any(), self.rest, self.moved, self.widths)
+        tied = self.tied.any()
+        return RestingTies(tied, self.rest, self.moved, self.widths, self.ranges)
 
     @property
     def minimal(self) -> Bool[Scalar, ""]:
@@ -159,6 +165,9 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
     )
     place, hessian = _newton(inside)
     rest, root = _rest(inside.starting_at(place), hessian)
+    logits, corpus = inside.logits(inside.scores(place)), problem.corpus
+    output = attend_bags(logits, problem.values, inside.corpus).output
+    margin = functional_margin(corpus.labels, output, corpus.loss)
     return Ties(
         selected=selected,
         slot=slot,
@@ -168,6 +177,8 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         root=root,
         moved=jnp.linalg.norm(inside.start - place),
         widths=_diameters(problem, problem.rows @ axes.T),
+        ranges=lead_range(margin, problem.values, problem.present),
+        pushed=jnp.zeros_like(rest.stiffness),
     )
 
 
@@ -317,17 +328,20 @@ def no_ties(problem: Problem) -> Ties:
         root=zeros((size, size)),
         moved=number,
         widths=zeros(len(corpus.tokens)),
+        ranges=zeros(len(corpus.tokens)),
+        pushed=number,
     )
 
 
-def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
+def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held, Ties]:
     """Contract ties at rest: the problem of p′ = p − z*, in arrays of the same shapes.
 
     A′ = (1 − Π) A and p′ = (1 − Π) p, with the first token of a class in the place of
     all its tokens. An entry's offset is α + A_r·z*. In a tied sequence one entry stands
     for S_X: its offset is log Σ_{s∈S_X} e^{α + A_s·z*}, its value f_X(z*). The flow of
     p and that of the contracted problem differ by terms that vanish like e^{−τ}, until
-    what is held, the second result, shows that the ties no longer rest.
+    what is held, the second result, shows that the ties no longer rest. The third are
+    the ties with what pushes them now, which is an error of offsets and values.
 
     Source: mathematics, section 3g.
 
@@ -339,7 +353,7 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
         ... )
         >>> problem = attention(start, bags)
         >>> chosen = selection(problem, start.query, 9.0)
-        >>> left, _ = contract(problem, jax.jit(ties_of)(problem, chosen))
+        >>> left, *_ = contract(problem, jax.jit(ties_of)(problem, chosen))
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
@@ -358,12 +372,6 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
         here.reshape(*here.shape, *heads), alone.output[:, None], problem.values
     )
 
-    # Scores off z* by x move in units of H^{−½}: 2 ν at most.
-    far = _from_slots(problem, inside @ ties.root, ties.slot)
-    far = 2 * ties.rest.decrement * far
-    widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1, keepdims=True)
-    eps = jnp.finfo(at_rest.dtype).eps
-    blur = far + widest + ROUNDINGS * eps * jnp.max(jnp.abs(at_rest))
     counts = jnp.where(ties.selected & ~here, 0.0, corpus.counts)
     offsets = jnp.where(here, together, problem.logits(at_rest))
     few = dataclasses.replace(
@@ -372,12 +380,30 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
         start=across(problem.start),
         offsets=jnp.where(counts > 0, offsets, -jnp.inf),
         values=values,
-        offset_errors=problem.offset_errors + blur,
         corpus=dataclasses.replace(
             corpus, tokens=ties.classes[corpus.tokens], counts=counts
         ),
     )
-    return few, _held(ties, problem, inside, alone, few)
+    held = _held(ties, problem, inside, alone)
+    _, push = held.push(few.parts(few.scores(few.start)), few.groups)
+    ties = dataclasses.replace(ties, pushed=jnp.maximum(ties.pushed, 2 * push))
+
+    # z* is known to 2 ν in the norm of H, and Πp off it by what pushes the ties.
+    off = 2 * ties.rest.decrement + ties.pushed
+    far = off * _from_slots(problem, inside @ ties.root, ties.slot)
+    widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1)
+    rounding = ROUNDINGS * jnp.finfo(at_rest.dtype).eps
+    blur = far + widest[:, None] + rounding * jnp.max(jnp.abs(at_rest))
+    sizes = jnp.abs(problem.values).reshape(len(far), -1).max(axis=1)
+    # By lemma 3g.5 a quarter of the range times that of the changes of scores.
+    error = ties.ranges * (widest / 2 + rounding * jnp.max(jnp.abs(at_rest)))
+    error = jnp.where(ties.tied, error + rounding * sizes, 0.0)
+    few = dataclasses.replace(
+        few,
+        offset_errors=problem.offset_errors + blur,
+        value_errors=problem.value_errors + error,
+    )
+    return few, held, ties
 
 
 def _held(
@@ -385,7 +411,6 @@ def _held(
     before: Problem,
     inside: Float[Array, "vocabulary axes"],
     alone: Attention,
-    after: Problem,
 ) -> Held:
     """Bound how hard losing tokens may push the ties before these must be let go.
 
@@ -399,12 +424,11 @@ def _held(
     """
     corpus = before.corpus
     margin = functional_margin(corpus.labels, alone.output, corpus.loss)
-    spread = lead_range(margin, after.values, after.present)
-    bend = response(spread, corpus.loss, margin)
+    bend = response(ties.ranges, corpus.loss, margin)
     least = jnp.maximum(ties.widths / TOLERANCE, ties.widths * bend / FORCES_HOLD).max()
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
-    heads = [1] * (after.values.ndim - 2)
+    heads = [1] * (before.values.ndim - 2)
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
 
     rows = inside @ ties.root
@@ -417,7 +441,7 @@ def _held(
         means=sums(share),
         bends=sums(weighted),
         slopes=output_forces(margin, corpus.loss),
-        reach=spread * bend * _diameters(before, rows) ** 2,
+        reach=ties.ranges * bend * _diameters(before, rows) ** 2,
         allowed=jnp.maximum(soft * (most - ties.moved) / 2, 0.0),
     )
 

@@ -97,15 +97,34 @@ class Held(NamedTuple):
     ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
         """Compute how far shares of losing tokens, and their force, exceed both bounds.
 
+        Arguments are those of `push`.
+
+        Returns:
+            Two logarithms, negative where the ties stay in equilibrium.
+        """
+        back, size = self.push(parts, groups)
+        # Newton's method, which finds the time of an event, needs numbers.
+        tiny = jnp.finfo(back.dtype).tiny
+        numbers = back / RETURNED, size / self.allowed
+        back, size = (jnp.maximum(x, tiny) for x in numbers)
+        return jnp.log(back), jnp.log(size)
+
+    def push(
+        self,
+        parts: Sequence[tuple[Array, Array, Corpus]],
+        groups: Sequence[Int[Array, " _"]] = (),
+    ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
+        """Compute the largest share of a losing token beside ties, and their push.
+
         In equilibrium the forces of tied tokens on each other cancel, but for the
-        change of their factor (−∂ℓ/∂f)(1 − Q_X) in every sequence.
+        change of their factor (−∂ℓ/∂f)(1 − Q_X) in every sequence. The push is
+        ‖H^{−½}P‖/(1 − 2c), of which twice bounds ‖H^{½}(Πp − z*)‖.
+
+        Source: mathematics, lemma 3g.5.
 
         Args:
             parts: logits, values and sequences, of each group.
             groups: the groups; none for one of all.
-
-        Returns:
-            Two logarithms, negative where the ties stay in equilibrium.
         """
         every: Sequence[Any] = groups or (slice(None),)
         found = [
@@ -114,13 +133,9 @@ class Held(NamedTuple):
         ]
         shares, pushes, rests = zip(*found, strict=True)
         back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
-        # Newton's method, which finds the time of an event, needs numbers.
         tiny = jnp.finfo(back.dtype).tiny
         left = jnp.maximum(1 - 2 * sum(rests[1:], rests[0]), tiny**0.5)
-        size = jnp.linalg.norm(push) / left
-        numbers = back / RETURNED, size / self.allowed
-        back, size = (jnp.maximum(x, tiny) for x in numbers)
-        return jnp.log(back), jnp.log(size)
+        return back, jnp.linalg.norm(push) / left
 
     def _of_part(
         self,

@@ -553,7 +553,8 @@ def perturbations(
     force, ways = moved_by(exponent + 2 * distance * length + allowed)
 
     growth = jnp.exp(2 * (2 * distance * longest + allowed))
-    gross = _gross_forces(problem, end.selected, query, log_time, growth)
+    ranges = 0.0 if ties is None else ties.ranges
+    gross = _gross_forces(problem, end.selected, query, log_time, growth, ranges)
     omitted = gross.omitted * longest
     if not math.isfinite(problem.corpus.loss.largest_ratio):
         # Weights that grow by more may leave the margins that κ̄ was taken over.
@@ -588,7 +589,8 @@ class _GrossForces(NamedTuple):
     """Forces of losing tokens without their signs, in scores, per unit of τ.
 
     Attributes:
-        force: of every bag, Σ_r e^τ w_X g_X q_r Δ_X.
+        force: of every bag, Σ_r e^τ w_X g_X q_r w, w the range of b before a
+            contraction.
         bent: r_X, the relative change of its forces by that of its weights.
         omitted: bound on |gradient − pair sum| from then on.
     """
@@ -604,10 +606,12 @@ def _gross_forces(
     query: Float[Array, " dim"],
     log_time: Float[Scalar, ""],
     growth: Float[Scalar, ""] | float = 1.0,
+    ranges: Float[Array, " sequences"] | float = 0.0,
 ) -> _GrossForces:
     """Compute gross forces, for one selected token, and what the pair sum omits.
 
-    `growth` is G², of a product of two weights from then on.
+    `growth` is G², of a product of two weights from then on; `ranges` are those of b
+    over tied tokens, too.
     """
     corpus, values = problem.corpus, problem.values
     logits = problem.logits(problem.scores(query))
@@ -621,9 +625,11 @@ def _gross_forces(
     spread = lead_range(margin, values, present)
     unselected = weight * (1 + change * spread)
     exponent = log_weighted_residual(attention, corpus) + log_time
-    force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)) * spread[:, None]
-    force = margin.steepness * force.sum(axis=1)
+    force = jnp.exp(jnp.where(loses, exponent, -jnp.inf)).sum(axis=1)
+    force = margin.steepness * force
     small = jnp.max(unselected) * jnp.sqrt(growth) <= UNSELECTED
-    omitted = jnp.where(small, NONLINEAR * growth * (unselected @ force), jnp.inf)
-    bent = response(spread, corpus.loss, margin)
-    return _GrossForces(force, bent, omitted)
+    omitted = NONLINEAR * growth * (unselected @ (force * spread))
+    omitted = jnp.where(small, omitted, jnp.inf)
+    wide = jnp.maximum(spread, ranges)
+    bent = response(wide, corpus.loss, margin)
+    return _GrossForces(force * wide, bent, omitted)

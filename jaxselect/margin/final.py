@@ -88,6 +88,7 @@ def _all_attract(
     entry = corpus.at(problem.values, slots)
     best = functional_margin(corpus.labels, entry, corpus.loss)
     spread = lead_range(best, problem.values, corpus.present)
+    spread = spread if ties is None else jnp.maximum(spread, ties.ranges)
     pair = pairs.places(corpus, slots)
     odds = problem.offsets - corpus.at(problem.offsets, slots)[:, None]
     odds = jnp.where(loses, odds - log_sure[pair], -jnp.inf)

@@ -391,13 +391,19 @@ class PairStrength(NamedTuple):
         log_scale: a natural logarithm, constant in derivatives.
         magnitude: sum of the terms of `factor` with |b_s| + |b_r| in the place of
             y (b_s − b_r); c has a rounding of it.
-        blur: bound on what errors of the offsets may change of `factor`.
+        blur: bound on what errors of offsets and values may change of `factor`.
     """
 
     factor: ByPair
     log_scale: ByPair
     magnitude: ByPair
     blur: ByPair
+
+    @property
+    def doubt(self) -> ByPair:
+        """Relative error of c by `blur`: a late change comes earlier by that much."""
+        some = self.blur > 0
+        return jnp.where(some, self.blur / jnp.abs(jnp.where(some, self.factor, 1)), 0)
 
     def times_exp(self, exponent: Float[Array, "..."]) -> ByPair:
         """Compute c e^{exponent} with a single rounding."""
@@ -449,7 +455,8 @@ def pair_strength(
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     spread = lead_range(margin, entries, corpus.present)
     bent = response(spread, corpus.loss, margin)
-    size = (margin.steepness * spread * bent)[:, None] * problem.offset_errors
+    error = spread[:, None] * problem.offset_errors + problem.value_errors[:, None]
+    size = (margin.steepness * bent)[:, None] * error
     blur = zero.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,

@@ -47,12 +47,14 @@ class RestingTies(NamedTuple):
         rest: z*, where they rest, with the numbers that prove it.
         moved: ‖Πp − z*‖ when they were contracted.
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every bag.
+        ranges: w, the range of b over the same tokens.
     """
 
     tied: Any
     rest: Minimum
     moved: Number
     widths: Float[Any, " sequences"]
+    ranges: Float[Any, " sequences"]
 
 
 class TieMotion(NamedTuple):

@@ -28,6 +28,7 @@ def problem(counts, labels, embeddings, values):
         values=corpus.gather(values),
         corpus=corpus,
         offset_errors=jnp.zeros(corpus.tokens.shape),
+        value_errors=jnp.zeros(len(corpus.tokens)),
     )
 
 

@@ -160,8 +160,12 @@ def test_forces_of_a_loss_with_a_domain_may_grow_fourfold(offset_error, bounded)
     assert bool(np.isfinite(omitted(jnp.asarray(offset_error)))) is bounded
 
 
-def test_ties_that_are_not_at_rest_count():
-    """D G² Σ Γ_X r_X Λ_X ∫‖δ‖ dτ from ϱ at τ_0 on, and Λ max ‖δ‖ beside it."""
+@pytest.mark.parametrize("ranges", [[0.0, 0.0], [1.5, 4.0]])
+def test_ties_that_are_not_at_rest_count(ranges):
+    """D G² Σ Γ_X r_X Λ_X ∫‖δ‖ dτ from ϱ at τ_0 on, and Λ max ‖δ‖ beside it.
+
+    The ranges of b are those over the tied tokens, too.
+    """
     s, stiffness, moved = 8.0, 0.02, 1e-5
     start, bags = problem([2.0, 0.5], [1, -1])
     query = np.array([s + np.log(0.25), 0.0])
@@ -176,15 +180,17 @@ def test_ties_that_are_not_at_rest_count():
     def with_ties(moved, stiffness):
         numbers = 0.0, stiffness, 1.0, 1.0, jnp.asarray(0.1)
         rest = Minimum(jnp.zeros(1), *numbers)
-        return perturbations(*given, ties=RestingTies(True, rest, moved, widths))
+        ties = RestingTies(True, rest, moved, widths, jnp.array(ranges))
+        return perturbations(*given, ties=ties)
 
     come, alone = with_ties(moved, stiffness), jax.jit(lambda: perturbations(*given))()
     weights = np.exp(-np.array([1.0, 2.0]) * (s + np.log(0.25)))
     weights = weights / (1 + weights)
     values, labels = np.array([-1.0, -2.0]), np.array([1, -1])
     residual = 1 / (1 + np.exp(labels * weights * values))
-    gross = np.exp(s) / 2 * residual * weights * -values
-    reach = widths * (4 - 1.3 * values)
+    wide = np.maximum(-values, ranges)
+    gross = np.exp(s) / 2 * residual * weights * wide
+    reach = widths * (4 + 1.3 * wide)
     push = 1.5 * gross @ reach * np.exp(2 * (2 * come.distance * LONG + TOLERANCE))
     soft = stiffness * np.exp(s) / 2
     largest = moved + push / soft

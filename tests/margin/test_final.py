@@ -57,7 +57,8 @@ def test_ties_that_losers_push_count():
         rest = Minimum(
             jnp.zeros(1), *map(number, (0.0, factor * stiffness, 0.0, 1.0, basin))
         )
-        return RestingTies(number(tied), rest, number(0.0), jnp.array([width]))
+        widths, ranges = jnp.array([width]), jnp.zeros(1)
+        return RestingTies(number(tied), rest, number(0.0), widths, ranges)
 
     assert final(log_time, ties(1.01))
     assert not final(log_time, ties(0.99))

@@ -44,7 +44,7 @@ def chosen(model, bags):
 
 @jax.jit
 def contracted(model, bags, ties):
-    return contract(attention(model, bags), ties)
+    return contract(attention(model, bags), ties)[:2]
 
 
 def bags_at(few, query):
@@ -346,7 +346,7 @@ def test_ties_of_sequences_in_groups_are_those_of_all_at_once():
     found = []
     for each in (whole, grouped):
         ties = jax.jit(find_ties)(each, WIDE)
-        few, held = contract(each, ties)
+        few, held, _ = contract(each, ties)
         # Where losers have not fallen far behind.
         parts = few.parts(few.scores(0.2 * few.start))
         omitted = left_out(each, ties, 40.0)
@@ -463,7 +463,8 @@ def test_what_losers_take_of_the_curvature_is_bounded_wherever_ties_are_let(made
         scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
         query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
         bound, found = both(jnp.asarray(query))
-        assert found <= bound <= 60 * found
+        # It takes the range of b over tied tokens, too, for that of the losers.
+        assert found <= bound <= 200 * found
 
 
 @pytest.mark.parametrize(
@@ -478,10 +479,10 @@ def test_ties_have_the_room_of_the_closest_bound(scale, basin, least):
     ties = find(settled(model, bags), bags)
     ties = eqx.tree_at(lambda ties: ties.rest.basin, ties, jnp.asarray(basin))
     wide = Parameters(model.embeddings, model.query, scale * model.head)
-    few, _ = contracted(wide, bags, ties)
-    values = np.where(few.present, few.values, np.nan)
+    values = np.where(bags.present, attention(wide, bags).values, np.nan)
     widths = np.asarray(ties.widths)
     spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
+    ties = dataclasses.replace(ties, ranges=jnp.asarray(spread))
     bounds = TOLERANCE / widths.max(), 0.5 / (widths * (4 + 1.3 * spread)).max(), basin
     assert np.argmin(bounds) == least
     half = np.sqrt(ties.rest.stiffness) / 2
