@@ -61,7 +61,7 @@ from .report import (
     table,
 )
 from .status import Reason, Status
-from .ties import Ties, contract, find_ties, left_out, no_ties
+from .ties import Ties, contract, find_ties, no_ties
 
 if TYPE_CHECKING:
     import xarray
@@ -452,10 +452,10 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     def without() -> _Outset:
         continued = point.next == Next.CONTINUED
         ties = jax.lax.cond(continued, lambda: known, lambda: find_ties(problem, now))
-        few, held, ties = contract(problem, ties)
-        _, push = held.excess(few.parts(few.scores(few.start)), few.groups)
-        exact = continued | (left_out(problem, ties, now) <= TOLERANCE)
-        rests = ties.proved & exact & (push <= 0)
+        few, held = contract(problem, ties)
+        parts = few.parts(few.scores(few.start))
+        _, *bounds = held.excess(now, few.rows, parts, few.groups)
+        rests = ties.proved & (jnp.stack(bounds) <= 0).all()
         time = jnp.log(_SETTLING / ties.rest.stiffness)
         later = time + math.log(2)
         settles = ties.minimal & (later < now) & (point.next == Next.CONTRACTED)

@@ -57,8 +57,6 @@ class Ties(eqx.Module):
         widths: Λ_X = max ‖Π(E_s − E_r)‖ over the tokens of every sequence, selected or
             not: what a move along the ties does to the scores of that sequence.
         ranges: w, the range of b over the same tokens.
-        pushed: bound on ‖H^{½}(Πp − z*)‖ by losing tokens, since ties were contracted;
-            zero before.
     """
 
     selected: Bool[Array, "sequences width"]
@@ -70,7 +68,6 @@ class Ties(eqx.Module):
     moved: Float[Scalar, ""]
     widths: Float[Array, " sequences"]
     ranges: Float[Array, " sequences"]
-    pushed: Float[Scalar, ""]
 
     @property
     def point(self) -> Float[Any, " dim"]:
@@ -178,7 +175,6 @@ def ties_of(problem: Problem, selected: Bool[Array, "sequences width"]) -> Ties:
         moved=jnp.linalg.norm(inside.start - place),
         widths=_diameters(problem, problem.rows @ axes.T),
         ranges=lead_range(margin, problem.values, problem.present),
-        pushed=jnp.zeros_like(rest.stiffness),
     )
 
 
@@ -329,19 +325,17 @@ def no_ties(problem: Problem) -> Ties:
         moved=number,
         widths=zeros(len(corpus.tokens)),
         ranges=zeros(len(corpus.tokens)),
-        pushed=number,
     )
 
 
-def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held, Ties]:
+def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
     """Contract ties at rest: the problem of p′ = p − z*, in arrays of the same shapes.
 
     A′ = (1 − Π) A and p′ = (1 − Π) p, with the first token of a class in the place of
     all its tokens. An entry's offset is α + A_r·z*. In a tied sequence one entry stands
     for S_X: its offset is log Σ_{s∈S_X} e^{α + A_s·z*}, its value f_X(z*). The flow of
     p and that of the contracted problem differ by terms that vanish like e^{−τ}, until
-    what is held, the second result, shows that the ties no longer rest. The third are
-    the ties with what pushes them now, which is an error of offsets and values.
+    what is held, the second result, shows that the ties no longer rest.
 
     Source: mathematics, section 3g.
 
@@ -353,7 +347,7 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held, Ties]:
         ... )
         >>> problem = attention(start, bags)
         >>> chosen = selection(problem, start.query, 9.0)
-        >>> left, *_ = contract(problem, jax.jit(ties_of)(problem, chosen))
+        >>> left, _ = contract(problem, jax.jit(ties_of)(problem, chosen))
         >>> left.corpus.tokens.tolist(), left.corpus.counts.tolist()
         ([[0, 0, 2], [0, 0, 0]], [[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
@@ -374,22 +368,8 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held, Ties]:
 
     counts = jnp.where(ties.selected & ~here, 0.0, corpus.counts)
     offsets = jnp.where(here, together, problem.logits(at_rest))
-    few = dataclasses.replace(
-        problem,
-        rows=across(embeddings),
-        start=across(problem.start),
-        offsets=jnp.where(counts > 0, offsets, -jnp.inf),
-        values=values,
-        corpus=dataclasses.replace(
-            corpus, tokens=ties.classes[corpus.tokens], counts=counts
-        ),
-    )
-    held = _held(ties, problem, inside, alone)
-    _, push = held.push(few.parts(few.scores(few.start)), few.groups)
-    ties = dataclasses.replace(ties, pushed=jnp.maximum(ties.pushed, 2 * push))
-
-    # z* is known to 2 ν in the norm of H, and Πp off it by what pushes the ties.
-    off = 2 * ties.rest.decrement + ties.pushed
+    # z* is known to 2 ν in the norm of H.
+    off = 2 * ties.rest.decrement
     far = off * _from_slots(problem, inside @ ties.root, ties.slot)
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1)
     rounding = ROUNDINGS * jnp.finfo(at_rest.dtype).eps
@@ -399,11 +379,18 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held, Ties]:
     error = ties.ranges * (widest / 2 + rounding * jnp.max(jnp.abs(at_rest)))
     error = jnp.where(ties.tied, error + rounding * sizes, 0.0)
     few = dataclasses.replace(
-        few,
+        problem,
+        rows=across(embeddings),
+        start=across(problem.start),
+        offsets=jnp.where(counts > 0, offsets, -jnp.inf),
+        values=values,
         offset_errors=problem.offset_errors + blur,
         value_errors=problem.value_errors + error,
+        corpus=dataclasses.replace(
+            corpus, tokens=ties.classes[corpus.tokens], counts=counts
+        ),
     )
-    return few, held, ties
+    return few, _held(ties, problem, inside, alone)
 
 
 def _held(
@@ -444,28 +431,6 @@ def _held(
         reach=ties.ranges * bend * _diameters(before, rows) ** 2,
         allowed=jnp.maximum(soft * (most - ties.moved) / 2, 0.0),
     )
-
-
-def left_out(
-    problem: Problem, ties: Ties, log_time: Float[Scalar, ""] | float
-) -> Float[Scalar, ""]:
-    """Estimate how far scores move, in a unit of log-time, by what contraction omits.
-
-    Losing tokens keep the ties off their rest by δ = −H⁻¹ Π∇L(z* + p′), which changes
-    the forces on p′ by −(1 − Π) ∇²L δ: all of a force that else cancels between bags.
-
-    Source: mathematics, section 3g.
-    """
-    axes, across = ties.axes, _orthogonal(ties.axes)
-    parts = problem.parts(problem.scores(ties.point + across(problem.start)))
-    pull, jacobian = query_curvature(problem.rows, parts, log_time)
-    off = ties.root @ (ties.root.T @ (axes @ pull)) * jnp.exp(-log_time)
-    scores = problem.corpus.gather(problem.rows @ across(jacobian @ (off @ axes)))
-    some = problem.present
-    most, least = (
-        jnp.where(some, each, -jnp.inf).max(axis=1) for each in (scores, -scores)
-    )
-    return jnp.max(jnp.where(some.any(axis=1), most + least, 0.0))
 
 
 def _orthogonal(axes: Float[Array, "axes dim"]) -> partial:

@@ -60,6 +60,8 @@ _EARLIER = 0.75
 _CANCELS = 1e-2
 # Share of a tied sequence's weight at which a losing token has returned.
 RETURNED = 1e-3
+# By how much of a score, in a unit of log-time, contraction may be off.
+LEFT_OUT = 1e-3
 # Tuned on the default sweep and on float32 grids: an axis of the span is empty below
 # this many roundings of the longest.
 _EMPTY_AXIS = 100
@@ -92,50 +94,72 @@ class Held(NamedTuple):
 
     def excess(
         self,
+        log_time: Float[Scalar, ""] | float,
+        rows: Float[Array, "vocabulary dim"],
         parts: Sequence[tuple[Array, Array, Corpus]],
         groups: Sequence[Int[Array, " _"]] = (),
-    ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-        """Compute how far shares of losing tokens, and their force, exceed both bounds.
+    ) -> Float[Array, " 3"]:
+        """Compute how far what a contraction leaves out exceeds its bounds.
 
-        Arguments are those of `push`.
+        That are the share of a losing token beside ties, the force of all of them on
+        the ties, and how fast the response of the ties to it moves scores. In
+        equilibrium the forces of tied tokens on each other cancel, but for the change
+        of their factor (−∂ℓ/∂f)(1 − Q_X) in every sequence.
 
-        Returns:
-            Two logarithms, negative where the ties stay in equilibrium.
-        """
-        back, size = self.push(parts, groups)
-        # Newton's method, which finds the time of an event, needs numbers.
-        tiny = jnp.finfo(back.dtype).tiny
-        numbers = back / RETURNED, size / self.allowed
-        back, size = (jnp.maximum(x, tiny) for x in numbers)
-        return jnp.log(back), jnp.log(size)
-
-    def push(
-        self,
-        parts: Sequence[tuple[Array, Array, Corpus]],
-        groups: Sequence[Int[Array, " _"]] = (),
-    ) -> tuple[Float[Scalar, ""], Float[Scalar, ""]]:
-        """Compute the largest share of a losing token beside ties, and their push.
-
-        In equilibrium the forces of tied tokens on each other cancel, but for the
-        change of their factor (−∂ℓ/∂f)(1 − Q_X) in every sequence. The push is
-        ‖H^{−½}P‖/(1 − 2c), of which twice bounds ‖H^{½}(Πp − z*)‖.
-
-        Source: mathematics, lemma 3g.5.
+        Source: mathematics, lemma 3g.5 and remark 3g.7.
 
         Args:
+            log_time: τ of the flow.
+            rows: of the contracted problem.
             parts: logits, values and sequences, of each group.
             groups: the groups; none for one of all.
+
+        Returns:
+            Three logarithms, negative where ties may stay contracted.
         """
         every: Sequence[Any] = groups or (slice(None),)
-        found = [
-            self._of_part(sequences, *part)
-            for sequences, part in zip(every, parts, strict=True)
-        ]
+        each = list(zip(every, parts, strict=True))
+        found = [self._of_part(sequences, *part) for sequences, part in each]
         shares, pushes, rests = zip(*found, strict=True)
         back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
         tiny = jnp.finfo(back.dtype).tiny
         left = jnp.maximum(1 - 2 * sum(rests[1:], rests[0]), tiny**0.5)
-        return back, jnp.linalg.norm(push) / left
+        # To first order the push is the displacement of the ties, in units of H^{−½}.
+        forces = [
+            part[2].scatter(self._response(sequences, *part, log_time, push))
+            for sequences, part in each
+        ]
+        moved = rows @ (sum(forces[1:], forces[0]) @ rows)
+        size = jnp.linalg.norm(push) / left / self.allowed
+        numbers = back / RETURNED, size, (moved.max() - moved.min()) / LEFT_OUT
+        # Newton's method, which finds the time of an event, needs numbers.
+        return jnp.log(jnp.maximum(jnp.stack(numbers), tiny))
+
+    def _response(
+        self,
+        sequences: Int[Array, " _"] | slice,
+        logits: Float[Array, "sequences width"],
+        values: Float[Array, " sequences width *classes"],
+        corpus: Corpus,
+        log_time: Float[Scalar, ""] | float,
+        displacement: Float[Array, " axes"],
+    ) -> Float[Array, "sequences width"]:
+        """The change of forces by a displacement of the ties, to first order."""
+        tokens = self.tokens[sequences, : logits.shape[1]]
+        top = attend_bags(logits, values, corpus).top
+        here = self.tied[sequences, None] & corpus.marks(top)
+        means, bends = (x[sequences] @ displacement for x in (self.means, self.bends))
+        shift = jnp.where(here, means[:, None], (self.rows @ displacement)[tokens])
+        here = here.reshape(*here.shape, *[1] * (values.ndim - 2))
+        bend = jnp.where(here, bends[:, None], 0.0)
+
+        def forces(logits: Array, values: Array) -> Array:
+            attention = attend_bags(logits, values, corpus)
+            exponent = log_weighted_residual(attention, corpus) + log_time
+            advance = advances(attention, corpus)
+            return score_gradient(exponent, advance, attention, corpus)
+
+        return jax.jvp(forces, (logits, values), (shift, bend))[1]
 
     def _of_part(
         self,
@@ -542,8 +566,8 @@ def _over_parts(
 def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     """Event that contracted ties do not rest any more."""
     assert problem.held is not None
-    parts = problem.bags_at(moved)
-    return jnp.maximum(*problem.held.excess(parts, problem.groups))
+    parts, held = problem.bags_at(moved), problem.held
+    return held.excess(log_time, problem.rows, parts, problem.groups).max()
 
 
 def _earlier(

@@ -50,8 +50,7 @@ class Limit(eqx.Module):
         history: the part of ρ that only the path decides (see `limit`).
         history_dim: dimension of the space of `history`.
         history_change: largest change of a score difference by `history` between two
-            log-times of the flow, or relative error of a c_k on its way, by ties; ∞ if
-            it is not known, zero if `history_dim` is zero.
+            log-times of the flow; ∞ if it is not known, zero if `history_dim` is zero.
         offset_error: bound on ‖`offset` − ρ‖ without the part `history`.
         basin: radius of a ball around ρ from which the late flow converges to ρ.
         status: the `Reason` why it is not predicted; NONE if it is, and a strict
@@ -124,9 +123,7 @@ def limit(
     if late_query is not None and earlier_query is not None:
         moved = spans.path_part(late_query - earlier_query)
         moved = jnp.abs(pairs.leads(embeddings @ moved))
-        moved = jnp.where(pairs.held, moved, 0.0)
-        change = jnp.max(jnp.maximum(moved, strength.doubt))
-        change = jnp.where(spans.path_dim > 0, change, 0.0)
+        change = jnp.max(jnp.where(pairs.held, moved, 0.0))
     fixed = problem.start - spans.by_any @ problem.start + history
 
     offset, converged = minimise(in_phi, margin, spans.active)

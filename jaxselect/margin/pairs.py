@@ -399,12 +399,6 @@ class PairStrength(NamedTuple):
     magnitude: ByPair
     blur: ByPair
 
-    @property
-    def doubt(self) -> ByPair:
-        """Relative error of c by `blur`: a late change comes earlier by that much."""
-        some = self.blur > 0
-        return jnp.where(some, self.blur / jnp.abs(jnp.where(some, self.factor, 1)), 0)
-
     def times_exp(self, exponent: Float[Array, "..."]) -> ByPair:
         """Compute c e^{exponent} with a single rounding."""
         meets = self.factor != 0

@@ -30,7 +30,7 @@ from jaxselect.margin.risk import best_entries
 from jaxselect.model.attention import functional_margin
 from jaxselect.model.curvature import query_curvature
 from jaxselect.stages import Proof
-from jaxselect.ties import left_out, ties_of
+from jaxselect.ties import contract, ties_of
 from tests.problem.independent import Model, flow
 from tests.tolerances import assert_close
 
@@ -224,7 +224,10 @@ def test_ten_times_the_loss_is_the_flow_of_ties_at_a_tenth_of_the_time():
         problem = problem.starting_at(query)
         ties = ties_of(problem, selection(problem, query, 30.0))
         assert ties.tied.all() and ties.rest.proved
-        found.append(float(left_out(problem, ties, 30.0 - np.log(size))))
+        few, held = contract(problem, ties)
+        parts = few.parts(few.scores(few.start))
+        late = 30.0 - np.log(size)
+        found.append(float(jnp.exp(held.excess(late, few.rows, parts)[2])))
     assert found[0] > 0
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
