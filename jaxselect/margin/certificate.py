@@ -56,12 +56,16 @@ CAPTURED_SHARE = 0.5
 UNSELECTED = 0.125
 # Constant of the bound on what the pair sum leaves out. Derived: 2.2, rounded up.
 NONLINEAR = 4
-# Largest growth of weights on the way for which that holds for ever. Derived: an eighth
-# grows to less than all of a margin's half.
+# Largest growth of a product of two weights for which that holds for ever. Derived: an
+# eighth grows to less than all of a margin's half.
 GROWTH = 4.0
 # Largest relative change of forces by ties off their rest, to first order, for which
 # its bound holds. Derived (lemma 3g.5).
 FORCES_HOLD = 0.5
+# Largest ratio of a gross force to its value at leading order, ties at rest. Derived:
+# −ℓ′ and 1/(1 − ε) are larger by 8/7 at most while shares are below their bound, and
+# forces by a half with ties off their rest.
+GROSS = 2.0
 
 
 class TrialStatus(Status):
@@ -156,8 +160,9 @@ class Certificate(eqx.Module):
     Attributes:
         ending: selection, pairs, max-margin solution and late flow.
         late_flow_residual: max |D_kᵀ(p − p_mm log t − ρ)| over the active pairs.
-        perturbation_bound: bound B on the change of a score, from this p on, by all
-            that may still come: inactive pairs, omitted terms, ties.
+        perturbation_bound: B, bound on how far a score difference of a competing pair
+            may leave the flow of −∇Φ from this p on, by inactive pairs, omitted terms
+            and ties; it is one where it is below the tolerance.
         coverage: of each class, the share of the sequences whose important tokens are
             all selected; NaN if none has one. Labels ±1 are in the order +1, −1.
         status: a `TrialStatus`.
@@ -478,7 +483,8 @@ class Perturbations(NamedTuple):
     """What may still move p off its line, each as a way of p from now on.
 
     Attributes:
-        distance: bound on ‖p − p_mm τ − ρ‖ now, and on its growth by a convex list.
+        distance: bound on ‖p − p_mm τ − ρ‖ now; of a convex list plus what inactive
+            pairs with c_k > 0 add.
         longest: D, the length of the longest pair.
         inactive: by the forces of inactive pairs.
         omitted: by the terms that the pair sum leaves out.
@@ -562,8 +568,7 @@ def perturbations(
     tied = displacement = jnp.zeros_like(distance)
     if ties is not None:
         reach = ties.widths * gross.bent
-        # Off their rest by as much as they may be, forces grow by half at most.
-        push = (1 + FORCES_HOLD) * growth * (gross.force @ reach)
+        push = GROSS * growth * (gross.force @ reach)
         motion = tie_motion(ties.rest, ties.moved, push, log_time)
         # Since they were contracted, forces may have moved them by all that they may.
         widest = jnp.max(ties.widths)
@@ -592,7 +597,7 @@ class _GrossForces(NamedTuple):
         force: of every bag, Σ_r e^τ w_X g_X q_r w, w the range of b before a
             contraction.
         bent: r_X, the relative change of its forces by that of its weights.
-        omitted: bound on |gradient − pair sum| from then on.
+        omitted: bound on ∫|gradient − pair sum| dτ from then on, per unit of D.
     """
 
     force: Float[Array, " sequences"]

@@ -17,6 +17,7 @@ from ..problem import Problem
 from ..status import Reason
 from .certificate import (
     FORCES_HOLD,
+    GROSS,
     NONLINEAR,
     TOLERANCE,
     UNSELECTED,
@@ -30,10 +31,6 @@ from .perturbation import RestingTies, tie_motion
 # Bound on the change of scores by later forces where the direction alone is certified.
 # Chosen: weights grow by less than the certificate's `GROWTH` meanwhile.
 HALF_A_SCORE = 0.5
-# Largest ratio of a gross force to its value at leading order, ties at rest. Derived:
-# −ℓ′ is larger by 8/7 at most while shares are below their bound, and forces by a half
-# with ties off their rest.
-GROWTH = 2.0
 
 
 def direction_is_final(
@@ -92,13 +89,13 @@ def _all_attract(
     pair = pairs.places(corpus, slots)
     odds = problem.offsets - corpus.at(problem.offsets, slots)[:, None]
     odds = jnp.where(loses, odds - log_sure[pair], -jnp.inf)
-    share = GROWTH * jnp.exp(odds + jnp.log(bound) - log_time).sum(axis=1)
+    share = GROSS * jnp.exp(odds + jnp.log(bound) - log_time).sum(axis=1)
     unselected = jnp.max(share * (1 + best.largest_ratio(corpus.loss) * spread))
     size = jnp.exp(corpus.loss.log_slope(best.value)[:, None] + odds)
     size = size * (best.steepness * spread)[:, None]
     gross = jnp.zeros(pairs.held.shape, rows.dtype)
     gross = gross.at[pair].add(corpus.weighted(size))
-    ratio = GROWTH * jnp.max(jnp.where(pairs.held, gross, 0.0))
+    ratio = GROSS * jnp.max(jnp.where(pairs.held, gross, 0.0))
 
     longest = jnp.max(jnp.where(pairs.held, pairs.lengths(rows), 0.0))
     left_out, rest = NONLINEAR * unselected, jnp.asarray(True)

@@ -160,13 +160,13 @@ def test_forces_of_a_loss_with_a_domain_may_grow_fourfold(offset_error, bounded)
     assert bool(np.isfinite(omitted(jnp.asarray(offset_error)))) is bounded
 
 
-@pytest.mark.parametrize("ranges", [[0.0, 0.0], [1.5, 4.0]])
+@pytest.mark.parametrize("ranges", [[0.0, 0.0], [1.5, 2.5]])
 def test_ties_that_are_not_at_rest_count(ranges):
     """D G² Σ Γ_X r_X Λ_X ∫‖δ‖ dτ from ϱ at τ_0 on, and Λ max ‖δ‖ beside it.
 
     The ranges of b are those over the tied tokens, too.
     """
-    s, stiffness, moved = 8.0, 0.02, 1e-5
+    s, stiffness, moved = 8.0, 0.05, 1e-5
     start, bags = problem([2.0, 0.5], [1, -1])
     query = np.array([s + np.log(0.25), 0.0])
     margin, _, late, _ = late_flow(start, bags, query)
@@ -191,7 +191,7 @@ def test_ties_that_are_not_at_rest_count(ranges):
     wide = np.maximum(-values, ranges)
     gross = np.exp(s) / 2 * residual * weights * wide
     reach = widths * (4 + 1.3 * wide)
-    push = 1.5 * gross @ reach * np.exp(2 * (2 * come.distance * LONG + TOLERANCE))
+    push = 2 * gross @ reach * np.exp(2 * (2 * come.distance * LONG + TOLERANCE))
     soft = stiffness * np.exp(s) / 2
     largest = moved + push / soft
     # At τ_0 they may be off by all that a score's tolerance leaves.
