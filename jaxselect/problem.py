@@ -346,7 +346,7 @@ def cross_attention(
         start: p_0, of shape (dim,); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin, or an `output_loss` of K outputs.
+        loss: ℓ, a `Loss` such as `LOGISTIC`, or an `output_loss` of K outputs.
 
     Returns:
         The problem.
@@ -396,7 +396,7 @@ def key_query(
         start: W_0, of shape (dim, other); zero by default.
         mask: False at positions that a sequence does not have.
         weights: of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin, or an `output_loss` of K outputs.
+        loss: ℓ, a `Loss` such as `LOGISTIC`, or an `output_loss` of K outputs.
 
     Returns:
         The problem.
@@ -510,7 +510,7 @@ def next_token(
 def _entries(
     x: Array, values: Any, mask: Any, queries: Array | None = None
 ) -> tuple[Array, Any]:
-    """Values and counts of positions; one of those with equal rows stands for all."""
+    """Check values and mask; let one of equal rows stand for all, unless traced."""
     bags = x.shape[:2]
     axes = "sequences, width", "sequences, width, classes"
     b = reals("values", values, *axes, beside=x)

@@ -250,10 +250,12 @@ def because(problem: Problem, found: Certificate, flow: Flow) -> str:
         why = "The error constant is open"
     number = {
         Reason.LINE: found.late_flow_residual,
-        Reason.COMING: found.perturbation_bound,
+        Reason.PERTURBATIONS: found.perturbation_bound,
         Reason.HISTORY: end.late.history_change,
     }
-    size = f" It is {number[reason]:.3g}." if reason in number else ""
+    size = ""
+    if reason in number:
+        size = f" It is {number[reason]:.3g}; wanted {TOLERANCE:g} at most."
     return f"{why}: {in_words(problem, reason.sentence)}{size}"
 
 

@@ -62,9 +62,8 @@ class Reason(Status):
     )
     FORCES_CANCEL = (
         2,
-        "The forces of tied tokens cancel: the strongest exceeds eps^{−0.7}, their sum "
-        "is less than a hundredth of it, and the curvature along v is positive. The "
-        "flow orthogonal to the ties is not integrated.",
+        "The forces of tied tokens cancel to rounding, and orthogonal to the ties the "
+        "flow is not integrated.",
     )
     OUT_OF_STEPS = 3, "The flow took `max_steps` steps."
     FAILED = (
@@ -95,7 +94,8 @@ class Reason(Status):
     )
     SEVERAL_SELECTED = (
         9,
-        "A sequence keeps several tokens; their mutual weights are not predicted here.",
+        "Where the flow ended a sequence has several tokens of like scores; their "
+        "mutual weights are not predicted.",
     )
     NOT_ATTRACTING = (
         10,
@@ -109,7 +109,7 @@ class Reason(Status):
         "or Newton's method ended elsewhere.",
     )
     LINE = 12, "Margins are off the late flow: `late_flow_residual`."
-    COMING = 13, "What may still come could move a score: `perturbation_bound`."
+    PERTURBATIONS = 13, "Later forces could move a score: `perturbation_bound`."
     HISTORY = 14, "What only the path decides still changes: `history_change`."
     TIES = 15, "Ties may be off their rest."
     NUMBERS = 16, "Numbers are out of range, weights negative, or labels of no class."

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxselect
+from jaxselect.data.loss import LOGISTIC
 from tests.test_arguments import BAGS, KEY, PAIRS, PROBLEM, SIZES, START, bare, outcome
 
 NAN, ONES = float("nan"), np.ones
@@ -69,8 +70,17 @@ FOUND = jax.jit(bare(jaxselect.certify))(PROBLEM, FLOW)
 MADE = {"weights": WEIGHTS, "loss": LOSS, "labels": LABELS}
 TAKEN = {"values": VALUES, "mask": MASK, "features": FEATURES, **MADE}
 
+OF_MARGIN = ("value", "slope", "log_slope", "ratio", "excess")
+
 # Arguments that are right, and for each the wrong ones.
 CALLS = {
+    jaxselect.Loss: (
+        {name: getattr(LOGISTIC, name) for name in OF_MARGIN}
+        | {"name": "own", "largest_ratio": 1.0},
+        {name: [None, 3.0, "x", OBJECT] for name in OF_MARGIN}
+        | {name: ["3", None, NAN, OBJECT] for name in ("largest_ratio", "domain")}
+        | {"bounds": [None, 3.0, (1.0, 1.0, 1.0)]},
+    ),
     jaxselect.cross_attention: (
         {"features": X, "values": B, "labels": Y},
         TAKEN | {"start": reals(ONES(2))},

@@ -17,7 +17,7 @@ SHOWN = 8
 """Runs of a status that are listed, the first ones of the grid."""
 NUMBERS = {
     "LINE": "late_flow_residual",
-    "COMING": "perturbation_bound",
+    "PERTURBATIONS": "perturbation_bound",
     "HISTORY": "history_change",
 }
 """What exceeds the tolerance, by reason."""

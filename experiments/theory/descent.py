@@ -78,16 +78,16 @@ def certify_descent(
     time = jnp.asarray(step_size, query.dtype) * jnp.asarray(steps, query.dtype)
     flow = arrived(query, jnp.log1p(time))
     end = predict_end(problem, query, flow.log_time, earlier_query)
-    coming = perturbations(problem, end, (query, flow.log_time), TOLERANCE)
-    way = jumps(problem, end, coming, step_size * jnp.exp(-flow.log_time))
-    coming = coming._replace(inactive=coming.inactive + way)
-    return certificate_of(problem, flow, end, come=coming)
+    later = perturbations(problem, end, (query, flow.log_time), TOLERANCE)
+    way = jumps(problem, end, later, step_size * jnp.exp(-flow.log_time))
+    later = later._replace(inactive=later.inactive + way)
+    return certificate_of(problem, flow, end, later=later)
 
 
 def jumps(
     problem: Problem,
     end: PredictedEnd,
-    coming: Perturbations,
+    later: Perturbations,
     part: Float[Scalar, ""],
 ) -> Float[Scalar, ""]:
     """Bound the way of all later jumps off the flow, of steps that are `part` of 1 + t.
@@ -96,11 +96,11 @@ def jumps(
 
     Source: mathematics, theorem 3k.3.
     """
-    force, omitted = coming.force, coming.omitted
+    force, omitted = later.force, later.omitted
     bend = end.pairs.gram(problem.rows, force)
     bend = jnp.max(jnp.linalg.eigvalsh(bend), initial=0.0)
     pace = jnp.sqrt(bend * jnp.sum(force)) + omitted
-    bent = bend + 2 * omitted * coming.longest
+    bent = bend + 2 * omitted * later.longest
     return bent * pace * part * (1 + part) / 2
 
 

@@ -358,7 +358,7 @@ def from_sequences(
         vocabulary: number of tokens |S|.
         classes: number of classes K.
         weights: weights of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
+        loss: ℓ, a `Loss` such as `LOGISTIC`.
 
     Returns:
         The corpus, as wide as the sequence with most distinct tokens.
@@ -433,7 +433,7 @@ def from_bags(
         vocabulary: number of tokens |S|, at most 2³¹ − 1.
         classes: number of classes K.
         weights: weights of the sequences, relative to each other; equal if not given.
-        loss: ℓ, a function of the margin.
+        loss: ℓ, a `Loss` such as `LOGISTIC`.
 
     Returns:
         The corpus.

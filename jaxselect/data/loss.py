@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..checks import BadInput
+from ..checks import BadInput, of_kind, real
 
 # Arrays of JAX, or of NumPy, which keep double precision in a single-precision study.
 Margin = Any
@@ -115,6 +115,14 @@ class Loss:
     largest_third: float = field(default=np.inf, repr=False)
     domain: float = field(default=-np.inf, repr=False)
     outputs: Outputs | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no function, or no number."""
+        for name in ("value", "slope", "log_slope", "ratio", "excess"):
+            of_kind(name, getattr(self, name), Callable, ", a function of the margin")
+        for name in ("largest_ratio", "largest_third", "domain"):
+            real(name, getattr(self, name))
+        of_kind("bounds", self.bounds, Bounds)
 
     def ratio_above(self, least: Margin) -> Any:
         """Bound ℓ″/|ℓ′| over all margins from `least` on; ∞ outside the domain."""

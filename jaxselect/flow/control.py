@@ -290,7 +290,7 @@ class FlowSettings:
             it.
         atol: absolute tolerance of a step, in attention scores; traced where one
             program integrates at two.
-        max_steps: bound on the number of steps, rejected ones included.
+        max_steps: bound on the steps of a stage, rejected ones included.
         stepper: `rodas` computes a Hessian for each step; `bdf` keeps one for many
             steps, which is faster for long or many bags; None leaves the choice to
             `solve`, and is `rodas` elsewhere.

@@ -36,8 +36,8 @@ from .pairs import (
 )
 from .perturbation import RestingTies, farthest, tie_motion
 
-# Distance from the predicted line, and bound on what may still come, of a flow that has
-# converged; in scores. Chosen: a score that moves by no more decides nothing.
+# Distance from the predicted line, and bound on what later forces may do, of a flow
+# that has converged; in scores. Chosen: a score that moves by no more decides nothing.
 TOLERANCE = 1e-3
 # Rounding of a score difference at the end of a flow, in roundings of the largest
 # score: the stages of a step cancel to a hundredth of their size.
@@ -244,7 +244,9 @@ def _predict_end(
 def selection(
     problem: Problem, query: Float[Array, " dim"], log_time: Float[Scalar, ""] | float
 ) -> Bool[Array, "sequences width"]:
-    """Find the selected entries at p, by scores that include offsets but for counts.
+    """Find the selected entries at p, by the scores a + α less the logs of counts.
+
+    So biases of positions take part, and how often a token occurs does not.
 
     Source: mathematics, section 3.
     """
@@ -312,12 +314,12 @@ def certificate_of(
     *,
     tolerance: float = TOLERANCE,
     ties: RestingTies | None = None,
-    come: "Perturbations | None" = None,
+    later: "Perturbations | None" = None,
 ) -> Certificate:
     """Certify a given ending.
 
-    What may still `come` is that of the flow, unless it is given. Then p need not have
-    reached its line yet: theorem 3e.4 does not ask for it.
+    The perturbations `later` on are those of the flow, unless they are given. Then p
+    need not have reached its line yet: theorem 3e.4 does not ask for it.
     """
     corpus = problem.corpus
     tied = jnp.asarray(False) if ties is None else ties.tied
@@ -328,17 +330,17 @@ def certificate_of(
     here = flow.query, flow.log_time
     residual = late_flow_residual(problem.rows, end.margin, end.late, *here)
     off_line = 0.0 * residual
-    if come is None:
+    if later is None:
         off_line = residual
-        come = perturbations(problem, end, here, tolerance, ties=ties)
-    bound = come.bound(end.late.basin)
+        later = perturbations(problem, end, here, tolerance, ties=ties)
+    bound = later.bound(end.late.basin)
     found = Measured(
         flow_status=flow.status,
         limit_status=end.late.status,
         late_flow_residual=off_line,
         perturbation_bound=bound,
         history_change=end.late.history_change,
-        displacement=come.displacement,
+        displacement=later.displacement,
         largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
     )
     reason = jnp.where(nothing, Reason.NOTHING, reason_against(found, tolerance))
@@ -391,7 +393,7 @@ def reason_against(found: Measured, tolerance: float = TOLERANCE) -> Int[Scalar,
     coarse = 1 if double else SINGLE_PRECISION
     holds = {
         Reason.LINE: found.late_flow_residual <= tolerance + rounding,
-        Reason.COMING: found.perturbation_bound <= tolerance,
+        Reason.PERTURBATIONS: found.perturbation_bound <= tolerance,
         Reason.HISTORY: found.history_change <= coarse * tolerance,
         Reason.TIES: found.displacement <= tolerance,
     }

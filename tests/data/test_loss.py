@@ -120,7 +120,7 @@ WRONG = {
     "excess": ({"excess": lambda m, step: -LOGISTIC.excess(m, step)}, "excess"),
     "no number": ({"slope": lambda m: m * np.nan}, "slope of the loss own is nan"),
     "largest ratio": ({"largest_ratio": 0.5}, "largest_ratio .* is 0.5"),
-    "no bound": ({"largest_ratio": np.nan}, "largest_ratio .* is nan"),
+    "no bound": ({"largest_ratio": np.nan}, "largest_ratio nan: wanted a number"),
     "first": ({"bounds": Bounds(0.8, 0.25, 0.1)}, "bounds.first"),
     "second": ({"bounds": Bounds(1.0, 0.24, 0.1)}, "bounds.second"),
     "third": ({"bounds": Bounds(1.0, 0.25, 0.09)}, "bounds.third"),

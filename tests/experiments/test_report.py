@@ -98,9 +98,9 @@ def test_conclusions_are_of_the_full_study_and_the_larger_sweep(tmp_path):
 def test_a_run_without_a_certificate_says_which_hypothesis_fails(folder):
     said = {
         Reason.LINE: "Margins are off the late flow: late_flow_residual 0.2; ‖p‖",
-        Reason.SEVERAL_SELECTED: "A sequence keeps several tokens; their mutual "
-        "weights are not predicted here; ‖p‖",
-        Reason.COMING: "What may still come could move a score: "
+        Reason.SEVERAL_SELECTED: "Where the flow ended a sequence has several tokens "
+        "of like scores; their mutual weights are not predicted; ‖p‖",
+        Reason.PERTURBATIONS: "Later forces could move a score: "
         "perturbation_bound 0.3; ‖p‖",
         Reason.HISTORY: "What only the path decides still changes: "
         "history_change 0.4; ‖p‖",

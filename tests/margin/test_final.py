@@ -103,7 +103,7 @@ def at_late(problem, log_time):
 def test_a_force_that_fades_slowly_leaves_the_direction(label, log_time, certified):
     """The second margin is 1.001: what its force may still do is e^{−τ/1000} c 1000."""
     found, final = at_late(star([(1, 0), (1.001, 0.5)], [1, label]), log_time)
-    assert found.reason == Reason.COMING
+    assert found.reason == Reason.PERTURBATIONS
     assert found.perturbation_bound > (1e-3 if log_time == 1e4 else 0.5)
     assert bool(final) is certified
 
@@ -113,5 +113,5 @@ def test_slow_forces_of_the_right_sign_need_no_room():
     rows = [(1, 0), (1.001, 0.5), (2, 0.3)]
     for labels, certified in (([1, 1, -1], True), ([1, -1, 1], False)):
         found, final = at_late(star(rows, labels), 5e3)
-        assert found.reason == Reason.COMING
+        assert found.reason == Reason.PERTURBATIONS
         assert bool(final) is certified

@@ -158,7 +158,7 @@ def test_the_reason_is_the_first_hypothesis_that_fails():
     }
     assert CONVERGED.judged()[1] == Reason.NONE
     reasons = [Reason.OUT_OF_STEPS, Reason.NOT_ATTRACTING]
-    reasons += [Reason.LINE, Reason.COMING, Reason.HISTORY, Reason.TIES]
+    reasons += [Reason.LINE, Reason.PERTURBATIONS, Reason.HISTORY, Reason.TIES]
     for first, (name, reason) in enumerate(zip(failing, reasons, strict=True)):
         assert CONVERGED.judged(**{name: failing[name]})[1] == reason
         later = dict(list(failing.items())[first:])
