@@ -2,9 +2,10 @@
 
 Small problems in which tokens of both classes share bags, made so that contraction goes
 wrong where it may: classes that are not closed, ties that are held weakly, twins,
-losers that come back to a tied bag. What is called TIED is followed from p_0 on the
-literal model, along its curve: all of it until its ties have settled, and whenever a
-token comes back to them; else with the ties solved for.
+losers that come back to a tied bag, or whose value is nearly that of the ties. What is
+called TIED is followed from p_0 on the literal model, along its curve: all of it until
+its ties have settled, and whenever a token comes back to them; else with the ties
+solved for.
 
     python -m experiments.falsify.contraction --number 1000 --stepper bdf
 """
@@ -55,7 +56,7 @@ OFF = 5e-3
 TOLERANCE, ROUNDS, EVALUATIONS = 1e-8, 12, 20_000
 # Problems that are integrated in step.
 LANES = 100
-KINDS = ("plain", "weak", "twins", "chain", "return")
+KINDS = ("plain", "weak", "twins", "chain", "return", "even")
 # Ties of short tokens, which the long tokens of other bags push, or which are still on
 # their way to rest when their forces cancel.
 SHORT = ("pushed", "on their way")
@@ -66,6 +67,8 @@ Claimed: TypeAlias = tuple[Parameters, Corpus, Stage, Certificate]
 
 def draw(kind: str, seed: int) -> Drawn:
     """E, p_0, v, bags of distinct tokens with counts, labels; weights, unless equal."""
+    if kind == "even":
+        return draw_even(seed)
     return draw_short(kind, seed) if kind in SHORT else draw_any(kind, seed)
 
 
@@ -98,12 +101,33 @@ def draw_short(kind: str, seed: int) -> Drawn:
         head[[0, 2]] = long, 5 * long**2
         bags, weights[:3] = [[0, 1, 2], [0, 1], [4, 5]], [0.425, 0.425, 0.15]
     rows[:2, 0] = short, -short
-    tokens, counts = np.zeros((BAGS, WIDTH), int), np.zeros((BAGS, WIDTH))
+    return rows, np.zeros(DIM), head, *_padded(bags), labels, weights
+
+
+def draw_even(seed: int) -> Drawn:
+    """Tokens 0 and 1 rest at f = log 2, and the value of token 2 is nearly that.
+
+    Whether it returns is decided by its share of weight, which moves f, as long as that
+    is not far below the difference of values. Other bags share no token with these.
+    """
+    random = np.random.default_rng([*b"even", seed])
+    less = random.choice([-1, 1]) * 10 ** random.uniform(-12, -2)
+    size, lead = random.uniform(1, 4), random.uniform(6, 20)
+    head = np.array([size, -size, np.log(2) - less, *random.normal(size=3)])
+    start = lead * np.array([1 / 3, 1 / 3, -2 / 3, 0, 0, 0])
+    bags = [[0, 1], [0, 1], [0, 1], [3, 4], [4, 5], [3, 5]]
+    labels = np.array([1, 1, -1, *random.choice([-1, 1], 3)])
+    bags[random.integers(3)].append(2)
+    return np.eye(TOKENS), start, head, *_padded(bags), labels
+
+
+def _padded(bags: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and counts of bags, padded; those that are left have one token."""
+    tokens, counts = np.zeros((BAGS, WIDTH), np.int32), np.zeros((BAGS, WIDTH))
     counts[:, 0] = 1.0
     for place, bag in enumerate(bags):
         tokens[place, : len(bag)], counts[place, : len(bag)] = bag, 1.0
-    tokens = tokens.astype(np.int32)
-    return rows, np.zeros(DIM), head, tokens, counts, labels, weights
+    return tokens, counts
 
 
 def draw_any(kind: str, seed: int) -> Drawn:
