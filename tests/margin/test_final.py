@@ -52,18 +52,20 @@ def test_ties_that_losers_push_count():
     push = 1.5 * 2 * BOUND * reach
     stiffness = 2 * push / np.exp(log_time) / (0.25 / 1.5 / reach)
 
-    def ties(factor, basin=1.0, tied=True):
+    def ties(factor, basin=1.0, tied=True, ranges=1.0):
         number = jnp.asarray
         rest = Minimum(
             jnp.zeros(1), *map(number, (0.0, factor * stiffness, 0.0, 1.0, basin))
         )
-        widths, ranges = jnp.array([width]), jnp.zeros(1)
-        return RestingTies(number(tied), rest, number(0.0), widths, ranges)
+        both = jnp.array([width]), jnp.array([ranges])
+        return RestingTies(number(tied), rest, number(0.0), *both)
 
     assert final(log_time, ties(1.01))
     assert not final(log_time, ties(0.99))
     assert final(log_time, ties(0.99, tied=False))
     assert not final(log_time, ties(1.01, basin=1e-9))
+    # b of a tied token may be off those of its losers.
+    assert not final(log_time, ties(1.01, ranges=1.1))
 
 
 def star(rows, labels, more=()):
