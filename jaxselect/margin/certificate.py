@@ -334,14 +334,18 @@ def certificate_of(
         off_line = residual
         later = perturbations(problem, end, here, tolerance, ties=ties)
     bound = later.bound(end.late.basin)
+    largest = jnp.max(jnp.abs(problem.scores(flow.query)))
+    # What only the path decides is a part of p, and rounded as p is.
+    rounded = ROUNDINGS * jnp.finfo(largest.dtype).eps * largest
+    rounded = jnp.where(end.late.history_dim > 0, rounded, 0.0)
     found = Measured(
         flow_status=flow.status,
         limit_status=end.late.status,
         late_flow_residual=off_line,
         perturbation_bound=bound,
-        history_change=end.late.history_change,
+        history_change=end.late.history_change + rounded,
         displacement=later.displacement,
-        largest_score=jnp.max(jnp.abs(problem.scores(flow.query))),
+        largest_score=largest,
     )
     reason = jnp.where(nothing, Reason.NOTHING, reason_against(found, tolerance))
     sound = jnp.all(jnp.array([*usable(problem).values()]))

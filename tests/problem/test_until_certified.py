@@ -229,3 +229,13 @@ def test_another_problem_than_that_of_the_stage_before_has_its_own_start():
     )
     found = stages._after(again.stage, later)
     assert (found.problem.start == problem.start + 1).all()
+
+
+def test_what_the_path_decides_is_not_known_where_p_is_rounded_to_more():
+    """At ‖p‖ = 10¹³ to 2e-3, and by chance it changes by less in the meantime."""
+    random = np.random.default_rng(9)
+    x, b = random.normal(size=(4, 3, 5)), random.normal(size=(4, 3))
+    found = solve(cross_attention(x, b, [1, -1, 1, -1]), until_norm=1e13)
+    assert found.limit.history_dim == 1
+    assert found.certificate.reason == Reason.HISTORY
+    assert found.status in CERTIFIED and np.isnan(found.error_constant)
