@@ -23,7 +23,7 @@ WHOLE = [None, "3", 2.5, True, -1, NAN, [1], OBJECT, ONES(2), 1j]
 KEYS = [None, 0, "0", OBJECT, 1.5, jax.random.PRNGKey(0), [0], jax.random.split(KEY)]
 RECORD = [None, 3, "x", [], {}, OBJECT, ONES(2), KEY, int]
 # Of other tokens and of other bags; of another vocabulary; labels that suit no head.
-ENTRIES = {"offsets", "values", "offset_errors", "ids"}
+ENTRIES = {"offsets", "values", "offset_errors", "value_errors", "ids"}
 OTHER = {name: getattr(PROBLEM, name)[:1] for name in ENTRIES}
 PROBLEMS = [*RECORD, replace(PROBLEM, rows=PROBLEM.rows[:2]), replace(PROBLEM, **OTHER)]
 STARTS = [*RECORD, jaxselect.Parameters(jnp.eye(2), jnp.zeros(2), jnp.ones(2))]

@@ -341,7 +341,8 @@ def test_an_end_that_is_not_certified_says_why():
     off = dataclasses.replace(found.flow, query=near.trained)
     alone = certify(problem, off)
     assert alone.status == TrialStatus.UNRESOLVED
-    why = f"{Reason.LINE.sentence} It is {alone.late_flow_residual:.3g}."
+    size = f"It is {alone.late_flow_residual:.3g}; wanted 0.001 at most."
+    why = f"{Reason.LINE.sentence} {size}"
     assert because(problem, alone, off) == f"Why: {why}"
     short = solve(problem, settings=FlowSettings(max_steps=8))
     assert "\nWhy: The flow took `max_steps` steps." in str(short)

@@ -134,7 +134,7 @@ def test_going_on_as_is_said_certifies_what_was_stopped_early():
     start = 4 * np.random.default_rng(0).normal(size=(6, 3))
     problem = key_query(X, Z, B, LABELS, mask=MASK, start=start)
     found = END(problem, until_norm=160.0)
-    assert found.certificate.reason in (Reason.LINE, Reason.COMING)
+    assert found.certificate.reason in (Reason.LINE, Reason.PERTURBATIONS)
     assert "solve(problem, start=solved.trained)." in str(found)
     onward = solve(problem, start=found.trained)
     assert onward.status in CERTIFIED
