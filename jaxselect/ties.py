@@ -419,6 +419,9 @@ def _held(
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
 
     rows = inside @ ties.root
+    wide, gross = _diameters(before, rows), (ties.ranges * bend)[:, None]
+    apart = _orthogonal(ties.axes)(before.rows - before.rows.mean(axis=0)[None])
+    longest = jnp.linalg.norm(apart, axis=1).max()
     sums = partial(row_sums, rows, corpus.tokens)
     soft = jnp.sqrt(jnp.maximum(ties.rest.stiffness, 0.0))
     return Held(
@@ -428,7 +431,7 @@ def _held(
         means=sums(share),
         bends=sums(weighted),
         slopes=output_forces(margin, corpus.loss),
-        reach=ties.ranges * bend * _diameters(before, rows) ** 2,
+        reach=jnp.stack([wide**2, wide * (2 * longest) ** 2], axis=1) * gross,
         allowed=jnp.maximum(soft * (most - ties.moved) / 2, 0.0),
     )
 

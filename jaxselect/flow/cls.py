@@ -78,8 +78,9 @@ class Held(NamedTuple):
             zero.
         bends: of a tied sequence, their covariance with its values there; else zero.
         slopes: −∂ℓ/∂f of every sequence there.
-        reach: bound on the curvature of the ties, in units of H, that losing tokens of
-            every sequence take away, per unit of w_X (−ℓ′) (1 − max q).
+        reach: of every sequence, per unit of w_X (−ℓ′) (1 − max q): bound on the
+            curvature of the ties, in units of H, that losing tokens take away, and on
+            the motion of a score by a unit of displacement of the ties.
         allowed: the force that all sequences may exert together.
     """
 
@@ -89,7 +90,7 @@ class Held(NamedTuple):
     means: Float[Array, "sequences axes"]
     bends: Float[Array, " sequences *classes axes"]
     slopes: Float[Array, " sequences *classes"]
-    reach: Float[Array, " sequences"]
+    reach: Float[Array, "sequences 2"]
     allowed: Float[Scalar, ""]
 
     def excess(
@@ -123,17 +124,24 @@ class Held(NamedTuple):
         shares, pushes, rests = zip(*found, strict=True)
         back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
         tiny = jnp.finfo(back.dtype).tiny
-        left = jnp.maximum(1 - 2 * sum(rests[1:], rests[0]), tiny**0.5)
-        # To first order the push is the displacement of the ties, in units of H^{−½}.
-        forces = [
-            part[2].scatter(self._response(sequences, *part, log_time, push))
-            for sequences, part in each
-        ]
-        moved = rows @ (sum(forces[1:], forces[0]) @ rows)
-        size = jnp.linalg.norm(push) / left / self.allowed
-        numbers = back / RETURNED, size, (moved.max() - moved.min()) / LEFT_OUT
+        taken, most = sum(rests[1:], rests[0])
+        left, size = jnp.maximum(1 - 2 * taken, tiny**0.5), jnp.linalg.norm(push)
+
+        def left_out() -> Float[Scalar, ""]:
+            # To first order the push is the displacement, in units of H^{−½}.
+            forces = [
+                part[2].scatter(self._response(sequences, *part, log_time, push))
+                for sequences, part in each
+            ]
+            moved = rows @ (sum(forces[1:], forces[0]) @ rows)
+            return jnp.log(jnp.maximum((moved.max() - moved.min()) / LEFT_OUT, tiny))
+
         # Newton's method, which finds the time of an event, needs numbers.
-        return jnp.log(jnp.maximum(jnp.stack(numbers), tiny))
+        numbers = back / RETURNED, size / left / self.allowed, most * size / LEFT_OUT
+        logs = jnp.log(jnp.maximum(jnp.stack(numbers), tiny))
+        # Most of the time a bound on it will do.
+        bound = jnp.where(numbers[2] > tiny, logs[2] + log_time, logs[2])
+        return logs.at[2].set(lax.cond(bound > 0, left_out, lambda: bound))
 
     def _response(
         self,
@@ -167,8 +175,8 @@ class Held(NamedTuple):
         logits: Float[Array, "sequences width"],
         values: Float[Array, " sequences width *classes"],
         corpus: Corpus,
-    ) -> tuple[Float[Scalar, ""], Float[Array, " axes"], Float[Scalar, ""]]:
-        """The largest share of losers, their force and curvature, of some sequences."""
+    ) -> tuple[Float[Scalar, ""], Float[Array, " axes"], Float[Array, " 2"]]:
+        """The largest share of losers, their force, and `reach`, of some sequences."""
         tokens = self.tokens[sequences, : logits.shape[1]]
         means, bends, slopes, reach = (
             each[sequences]

@@ -447,15 +447,19 @@ def test_what_is_left_out_is_the_change_of_forces_by_the_response_of_ties(made, 
         whole = ties.point + query
         off = ties.root @ (ties.root.T @ (ties.axes @ slope(whole)))
         change = jax.jvp(slope, (whole,), (off @ ties.axes,))[1]
-        moved = few.rows @ change * jnp.exp(12.0)
-        left_out = exceeded(held, few, query, 12.0)[2]
-        return jnp.exp(left_out) * LEFT_OUT, moved.max() - moved.min()
+        moved = few.rows @ change * jnp.exp(40.0)
+        # Late enough for its bound not to do.
+        left_out = exceeded(held, few, query, 40.0)[2]
+        bound = exceeded(held, few, query, -400.0)[2] + 440.0
+        exact = moved.max() - moved.min()
+        return jnp.exp(left_out) * LEFT_OUT, exact, jnp.exp(bound) * LEFT_OUT
 
     for lower in (12.0, 15.0):
         scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
         query = np.linalg.lstsq(np.asarray(few.rows), scores)[0]
-        found, wanted = both(jnp.asarray(query))
+        found, wanted, bound = both(jnp.asarray(query))
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        assert wanted <= bound
 
 
 def test_no_force_is_followed_that_the_response_of_ties_turns():
