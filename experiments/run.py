@@ -258,7 +258,11 @@ def _say_result(result: dict, explain: bool) -> None:
     status = TrialStatus[result["status"].upper()]
     say(f"\n{STORIES[status]}{GROWS if status.name in GROWING else ''}.\n")
     if status not in CERTIFIED:
-        say(f"{Reason(result['reason']).sentence}\n")
+        reason = Reason(result["reason"])
+        # These are judged where the flow has come to its norm.
+        late = Reason.SEVERAL_SELECTED <= reason <= Reason.HISTORY
+        hint = " A larger --until-norm may help." if late else ""
+        say(f"{reason.sentence}{hint}\n")
     say("  sequences that end on their important tokens, of those with")
     for label, name in (("+1", "positive_selected"), ("−1", "negative_selected")):
         share = result[name]

@@ -51,11 +51,7 @@ def in_words(problem: Problem, sentence: str) -> str:
         words |= {"token": "position", "tokens": "positions"}
     if problem.corpus.loss == NEXT_TOKEN:
         words |= {"sequence": "context", "sequences": "contexts"}
-    first = {word[0].upper() + word[1:]: word for word in words}
-    words |= {
-        word: words[small][0].upper() + words[small][1:]
-        for word, small in first.items()
-    }
+    words |= {a[0].upper() + a[1:]: b[0].upper() + b[1:] for a, b in words.items()}
     return re.sub(r"\w+", lambda word: words.get(word[0], word[0]), sentence)
 
 

@@ -31,13 +31,10 @@ from ..data.loss import Loss
 from ..model.attention import (
     FunctionalMargin,
     OutputMargin,
-    advances,
     attend_bags,
     functional_margin,
     log_strongest_pull,
-    log_weighted_residual,
     negative_entry_gradient,
-    score_gradient,
 )
 from ..model.curvature import growth_along_values, query_curvature
 from ..problem import Problem, Stratum, check
@@ -162,10 +159,7 @@ class Held(NamedTuple):
         bend = jnp.where(here, bends[:, None], 0.0)
 
         def forces(logits: Array, values: Array) -> Array:
-            attention = attend_bags(logits, values, corpus)
-            exponent = log_weighted_residual(attention, corpus) + log_time
-            advance = advances(attention, corpus)
-            return score_gradient(exponent, advance, attention, corpus)
+            return negative_entry_gradient(logits, values, corpus, log_time)[0]
 
         return jax.jvp(forces, (logits, values), (shift, bend))[1]
 
@@ -186,9 +180,7 @@ class Held(NamedTuple):
         tied, top = self.tied[sequences, None], corpus.marks(attention.top)
         share = jnp.exp(attention.log_weights)
         lost = jnp.sum(jnp.where(corpus.present & ~top, share, 0.0), axis=1)
-        exponent = log_weighted_residual(attention, corpus)
-        advance = advances(attention, corpus)
-        forces = score_gradient(exponent, advance, attention, corpus)
+        forces, _ = negative_entry_gradient(logits, values, corpus)
         margin = functional_margin(corpus.labels, attention.output, corpus.loss)
         before = dataclasses.replace(corpus, tokens=tokens)
         push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows

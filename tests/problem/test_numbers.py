@@ -166,6 +166,7 @@ def test_offsets_are_those_of_the_entries_that_are_there():
             ("offsets", (0, 0), (np.nan, np.inf, -np.inf)),
             ("offsets", (2, 2), (0.0,)),
             ("offset_errors", (1, 1), (np.nan, np.inf, -1.0)),
+            ("value_errors", (1,), (np.nan, np.inf, -1.0)),
         )
         for number in numbers
     ]

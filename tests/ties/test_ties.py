@@ -45,7 +45,7 @@ def chosen(model, bags):
 
 @jax.jit
 def contracted(model, bags, ties):
-    return contract(attention(model, bags), ties)[:2]
+    return contract(attention(model, bags), ties)
 
 
 def exceeded(held, few, query, log_time=0.0):
@@ -437,12 +437,9 @@ def test_what_is_left_out_is_the_change_of_forces_by_the_response_of_ties(made, 
 
     @jax.jit
     def both(query):
+        @jax.grad
         def slope(p):
-            return jax.grad(
-                lambda p: empirical_risk(
-                    Parameters(model.embeddings, p, model.head), bags
-                )
-            )(p)
+            return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
 
         whole = ties.point + query
         off = ties.root @ (ties.root.T @ (ties.axes @ slope(whole)))
