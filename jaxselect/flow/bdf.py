@@ -98,6 +98,9 @@ class BdfState(NamedTuple):
         differences: D_0 … D_7 of the solution, D_0 the solution itself.
         eigenvalues: of the Jacobian.
         eigenvectors: of the Jacobian.
+        growth: of the logarithms of its eigenvalues, per unit of time.
+        since: when it was computed.
+        trusted: until when this growth is taken to go on.
         renew: whether the Jacobian is to be computed before the next step.
         jacobians: number of Jacobians.
         seen: `Equation.seen_at` where the last step ended.
@@ -110,6 +113,9 @@ class BdfState(NamedTuple):
     differences: Float[Array, "differences dim"]
     eigenvalues: Float[Array, " dim"]
     eigenvectors: Float[Array, "dim dim"]
+    growth: Float[Array, " dim"]
+    since: Float[Scalar, ""]
+    trusted: Float[Scalar, ""]
     renew: Bool[Scalar, ""]
     jacobians: Int[Scalar, ""]
     seen: PyTree
@@ -144,6 +150,9 @@ def start_bdf(
         differences=differences.at[0].set(start).at[1].set(step * slope),
         eigenvalues=jnp.zeros_like(start),
         eigenvectors=jnp.eye(len(start), dtype=start.dtype),
+        growth=jnp.zeros_like(start),
+        since=time,
+        trusted=time,
         renew=jnp.asarray(True),
         jacobians=none,
         seen=equation.seen_at(image),
@@ -169,17 +178,19 @@ def try_step(
     scale = _entry(_ALPHA, order, old)
     gamma = jnp.asarray(np.append(_GAMMA, [0.0, 0.0]), old.dtype)
     history, reach = (used * gamma) @ old / scale, state.step / scale
-    eigen = lax.cond(
+    state = lax.cond(
         fresh,
-        lambda: tuple(jnp.linalg.eigh(equation.jacobian(time, image))),
-        lambda: (state.eigenvalues, state.eigenvectors),
+        lambda: _renewed(equation.jacobian(time, image), time, state),
+        lambda: state,
     )
+    grown = state.growth * (jnp.minimum(time, state.trusted) - state.since)
+    values = state.eigenvalues * jnp.exp(grown)
     norm = equation.norm_at(image)
     change, moved, converged, number = _newton(
         lambda change, moved: (
             reach * equation.field(time, image + moved) - history - change
         ),
-        (1 - reach * eigen[0], eigen[1]),
+        (1 - reach * values, state.eigenvectors),
         equation.image,
         norm,
     )
@@ -190,12 +201,7 @@ def try_step(
     skips = equation.skips(state.seen, seen)
     fits = converged & (error <= 1)
     accepted = fits & ~skips
-    tried = state._replace(
-        eigenvalues=eigen[0],
-        eigenvectors=eigen[1],
-        renew=~converged,
-        jacobians=state.jacobians + fresh.astype(jnp.int32),
-    )
+    tried = state._replace(renew=~converged)
     taken = 2 * _CORRECTIONS + number.astype(old.dtype)
     safety = _SAFETY * (2 * _CORRECTIONS + 1) / taken
     # Newton's method with a new Jacobian that does not converge needs a shorter step.
@@ -215,6 +221,30 @@ def try_step(
     following = _adapted(stepped, error, safety, lambda y: norm(equation.image(y)))
     after = jax.tree.map(partial(jnp.where, accepted), following, refused)
     return after, accepted, output, reached
+
+
+def _renewed(
+    jacobian: Float[Array, "dim dim"], time: Float[Scalar, ""], state: BdfState
+) -> BdfState:
+    """Take a new Jacobian, and the growth of its curvatures since the last one.
+
+    That of tied tokens grows like e^τ, that along a late flow stays the same. What was
+    seen for some time is taken to go on for as long.
+    """
+    values, vectors = jnp.linalg.eigh(jacobian)
+    before = state.eigenvalues @ (state.eigenvectors.T @ vectors) ** 2
+    way = time - state.since
+    known = (before < 0) & (values < 0) & (way > 0)
+    ratio = jnp.where(known, values / jnp.where(known, before, 1.0), 1.0)
+    rate = jnp.log(ratio) / jnp.where(way > 0, way, 1.0)
+    return state._replace(
+        eigenvalues=values,
+        eigenvectors=vectors,
+        growth=jnp.clip(rate, 0.0, 1.0),
+        since=time,
+        trusted=time + way,
+        jacobians=state.jacobians + 1,
+    )
 
 
 def _newton(

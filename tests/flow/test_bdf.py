@@ -98,16 +98,29 @@ def test_a_straight_line_takes_few_steps_to_any_time():
         assert steps < 60
 
 
-def test_a_jacobian_that_has_aged_is_renewed():
-    """The stiffness grows like eˢ: from s = 1 on one kept from the start fails."""
+def jacobians_of(log_stiffness):
+    """Jacobians and steps of y′ = −k(s) (y − sin s) + cos s to s = 20."""
 
     def field(time, y):
-        return -jnp.exp(time) * (y - jnp.sin(time))
+        off = y - jnp.sin(time)
+        return jnp.cos(time) - jnp.exp(log_stiffness(time)) * off
 
     found = jax.jit(lambda: follow(field, [0.0], 20.0, 1e-8))()
     np.testing.assert_allclose(found.state, np.sin(20.0), atol=1e-7)
-    stats = {name: int(number) for name, number in found.solution.stats.items()}
-    assert 10 < stats["num_jacobians"] < stats["num_steps"] / 4
+    stats = found.solution.stats
+    return int(stats["num_jacobians"]), int(stats["num_steps"])
+
+
+def test_a_jacobian_that_has_aged_is_renewed():
+    """Kept from the start it fails where the stiffness comes and goes."""
+    jacobians, steps = jacobians_of(lambda time: 4 + 5 * jnp.sin(time))
+    assert 20 < jacobians < steps / 4
+
+
+def test_stiffness_that_grows_as_that_of_ties_is_foreseen():
+    """Like eˢ: each new Jacobian lasts twice as long as the one before."""
+    jacobians, _ = jacobians_of(lambda time: time)
+    assert jacobians < 10
 
 
 def test_growth_is_followed_and_not_damped():
