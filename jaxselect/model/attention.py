@@ -407,13 +407,19 @@ def log_strongest_pull(
         -5001.3133
     """
     attention = attend_bags(logits, values, corpus)
-    exponent = log_weighted_residual(attention, corpus)
-    others = ~corpus.marks(attention.top)
     margin = functional_margin(corpus.labels, attention.output, corpus.loss)
-    distance = jnp.where(others, margin.size_along(attention.advantage), 0.0)
+    distance = margin.size_along(attention.advantage)
+    felt = ~corpus.marks(attention.top) & (distance > 0)
+    # One logarithm for each bag, of sizes in units of its largest weight.
+    weights = jnp.where(felt, attention.log_weights, -jnp.inf)
+    largest = jax.lax.stop_gradient(weights.max(axis=1))
+    largest = jnp.where(jnp.isfinite(largest), largest, 0.0)
+    size = jnp.max(jnp.exp(weights - largest[:, None]) * distance, axis=1)
+    some = size > 0
     # The inner `where` keeps the derivative of log finite where there is no force.
-    log_distance = jnp.log(jnp.where(distance > 0, distance, 1.0))
-    return jnp.max(jnp.where(distance > 0, exponent + log_distance, -jnp.inf))
+    log_size = largest + jnp.log(jnp.where(some, size, 1.0))
+    pulls = log_residual(attention, corpus) + log_size
+    return jnp.max(jnp.where(some, pulls, -jnp.inf))
 
 
 @partial(jax.jit, inline=True)
