@@ -109,7 +109,8 @@ class Corpus(eqx.Module):
         self, by_token: Shaped[Array, " vocabulary *rest"]
     ) -> Shaped[Array, " sequences width *rest"]:
         """Gather per-token values into slots."""
-        return by_token[self.tokens]
+        # A look for negative ids would keep XLA from seeing that two gathers are one.
+        return jnp.take(by_token, self.tokens, axis=0, mode="clip")
 
     def scatter(
         self, entries: Float[Array, " sequences width *rest"]
@@ -172,6 +173,20 @@ class Corpus(eqx.Module):
         if self.weights is None:
             return self.scatter(per_slot) / len(self.labels)
         return self.scatter(self.weighted(per_slot))
+
+
+def as_wide(
+    entries: Shaped[Array, "sequences width ..."], width: int, padding: float = 0
+) -> Shaped[Array, "sequences other ..."]:
+    """Cut the slots of every sequence off at a width, or add some of padding.
+
+    Example:
+        >>> as_wide(jnp.ones((1, 2)), 1).tolist(), as_wide(jnp.ones((1, 2)), 3).tolist()
+        ([[1.0]], [[1.0, 1.0, 0.0]])
+    """
+    kept = entries[:, :width]
+    blank = [(0, 0), (0, width - kept.shape[1]), *[(0, 0)] * (kept.ndim - 2)]
+    return jnp.pad(kept, blank, constant_values=padding)
 
 
 # Numbers that a map over bags may hold at a time: 128 MiB.

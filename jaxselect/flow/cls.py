@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from ..checks import at_least, increasing, of_kind
 from ..compilation import full_precision
 from ..data.components import centred_in_components
-from ..data.corpus import Corpus
+from ..data.corpus import Corpus, as_wide
 from ..data.loss import Loss
 from ..model.attention import (
     FunctionalMargin,
@@ -150,7 +150,7 @@ class Held(NamedTuple):
         displacement: Float[Array, " axes"],
     ) -> Float[Array, "sequences width"]:
         """The change of forces by a displacement of the ties, to first order."""
-        tokens = self.tokens[sequences, : logits.shape[1]]
+        tokens = as_wide(self.tokens[sequences], logits.shape[1])
         top = attend_bags(logits, values, corpus).top
         here = self.tied[sequences, None] & corpus.marks(top)
         means, bends = (x[sequences] @ displacement for x in (self.means, self.bends))
@@ -171,7 +171,7 @@ class Held(NamedTuple):
         corpus: Corpus,
     ) -> tuple[Float[Scalar, ""], Float[Array, " axes"], Float[Array, " 2"]]:
         """The largest share of losers, their force, and `reach`, of some sequences."""
-        tokens = self.tokens[sequences, : logits.shape[1]]
+        tokens = as_wide(self.tokens[sequences], logits.shape[1])
         means, bends, slopes, reach = (
             each[sequences]
             for each in (self.means, self.bends, self.slopes, self.reach)
