@@ -33,9 +33,8 @@ _GAMMA = np.append(0.0, np.cumsum(1 / np.arange(1, ORDER + 1)))
 _ALPHA = (1 - _KAPPA) * _GAMMA
 # The error of order k is this times D_{k+1}.
 _ERROR = np.append(_KAPPA * _GAMMA, 0.0) + 1 / np.arange(1, ORDER + 3)
-# Corrections of Newton's method, and the parts of a tolerance at which they end: where
-# they converge, and where rounding keeps them from it.
-_CORRECTIONS, _CLOSE, _NEGLIGIBLE = 4, 0.03, 1e-3
+# Corrections of Newton's method, and the part of a tolerance that may be left by them.
+_CORRECTIONS, _CLOSE = 4, 0.03
 # Bounds on the ratio of two steps, and the safety factor of its choice.
 _LEAST, _MOST, _SAFETY = 0.2, 10.0, 0.9
 
@@ -267,13 +266,13 @@ def _newton(
         step = vectors @ ((residual(change, moved) @ vectors) / denominator)
         further = image(step)
         size = norm(further)
-        rate = jnp.where(number > 0, size / before, 0.0)
+        # What is left is at most as long as this one, until they are known to shrink,
+        # and where rounding keeps them from it.
+        rate = jnp.where(number > 0, size / before, 1.0)
+        to_come = jnp.minimum(rate / jnp.maximum(1 - rate, 0.5), 1.0) * size
         left = (_CORRECTIONS - 1 - number).astype(rate.dtype)
-        converges = rate < 1
-        to_come = jnp.where(converges, rate / (1 - rate), jnp.inf) * size
-        close = (number > 0) & ((to_come < _CLOSE) | (size < _NEGLIGIBLE))
-        close = close | (size == 0)
-        hopeless = ~converges | (rate**left * to_come > _CLOSE)
+        close = to_come < _CLOSE
+        hopeless = (rate >= 1) | (rate**left * to_come > _CLOSE)
         fails = ~jnp.isfinite(size) | (hopeless & (number > 0) & ~close)
         change = jnp.where(fails, change, change + step)
         moved = jnp.where(fails, moved, moved + further)
