@@ -2,9 +2,9 @@
 
 A Rosenbrock method needs a Jacobian for each step. That of long or many bags costs as
 much as ten to a hundred evaluations of the field, and BDF renews it only when Newton's
-method stops converging, about once in five to ten steps. It is kept by its
-eigenvectors, since it is symmetric: a changed step size or order costs no
-factorisation.
+method stops converging, about once in twenty steps. It is kept by its eigenvectors,
+since it is symmetric: a changed step size or order costs no factorisation, and
+curvatures that grow, as those of ties do like e^τ, are foreseen.
 
 Late in a flow the solution is linear in log-time. Every order follows a straight line
 exactly, so steps grow without bound (mathematics, section 3a).
