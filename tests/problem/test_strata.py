@@ -16,14 +16,14 @@ from jaxselect.flow.control import STEPPERS
 from jaxselect.problem import stratified
 from tests.tolerances import assert_close
 
-N, WIDTH, DIM = 12, 9, 4
+N, WIDTH, DIM = 12, 16, 4
 
 
 def ragged(seed, *, classes=None, weights=False, separable=False):
-    """Bags of one to nine entries, most of them short."""
+    """Bags of one to sixteen entries, most of them short; two fill their groups."""
     random = np.random.default_rng(seed)
     features = random.normal(size=(N, WIDTH, DIM))
-    lengths = np.array([WIDTH, 1, 3, 2, 4, 4, 2, 1, 3, 4, 2, 3])
+    lengths = np.array([WIDTH, 1, 3, 2, 8, 4, 2, 1, 3, 4, 2, 3])
     values = random.normal(size=(N, WIDTH, *([classes] if classes else [])))
     labels = random.choice([-1, 1], N) if classes is None else np.arange(N) % classes
     if separable:
