@@ -45,7 +45,7 @@ from .margin.derivatives import differentiable
 from .margin.final import direction_is_final
 from .margin.limit import Limit
 from .margin.max_margin import MaxMargin
-from .margin.pairs import AbstractPairs, pairs_of, without_padding
+from .margin.pairs import AbstractPairs, concrete_pairs
 from .margin.risk import BestEntries, best_entries
 from .margin.span import span
 from .problem import Problem, check, stratified
@@ -818,8 +818,7 @@ def _to_the_end(
             if point.next != Next.NOTHING and number < STAGES:
                 continue
             selected = _selected(stage)
-            single = bool(selected.sum(axis=1).max() <= 1)
-            pairs = without_padding(_pairs(stage.problem, selected, single=single))
+            pairs = concrete_pairs(selected, stage.problem.corpus)
             found = _judged(problem, stage, selected, pairs)
             point, first, number = _onward(found), FURTHER * first, 0
             if norm is not None or point.next == Next.NOTHING:
@@ -914,14 +913,6 @@ def _differentiable(
 def _selected(stage: Stage) -> Bool[Array, "sequences width"]:
     """The selection at the end of a stage, of its own problem."""
     return selection(stage.problem, stage.flow.query, stage.flow.log_time)
-
-
-@partial(compiled_alone, static=("single",), silent=True)
-def _pairs(
-    problem: Problem, selected: Bool[Array, "sequences width"], *, single: bool
-) -> AbstractPairs:
-    """The pairs of a selection, which may have one entry each."""
-    return pairs_of(selected, problem.corpus, single=single)
 
 
 @partial(compiled_alone, silent=True)

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ..data.components import subtract_group_means
-from ..data.corpus import Corpus, map_blocks, sum_blocks
+from ..data.corpus import BLOCK, Corpus, map_blocks, sum_blocks
 from ..data.loss import Loss
 from ..model.attention import FunctionalMargin, OutputMargin, functional_margin
 from ..model.selection import competing_pairs
@@ -254,9 +255,7 @@ class PairList(AbstractPairs):
         return jnp.where(self.winner[self.edge] == winner, self.edge, len(self.held))
 
 
-def pairs_of(
-    selected: Bool[Array, "sequences width"], corpus: Corpus, *, single: bool = False
-) -> AbstractPairs:
+def pairs_of(selected: Bool[Array, "sequences width"], corpus: Corpus) -> AbstractPairs:
     """Find the pairs (s, r) with s ∈ S_X and r ∈ X ∖ S_X, in the smaller layout.
 
     They are the constraints of the max-margin problem, each once.
@@ -266,7 +265,6 @@ def pairs_of(
     Args:
         selected: result of `selected_tokens`.
         corpus: n sequences.
-        single: whether no sequence selects several entries: fewer pairs are possible.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
@@ -276,30 +274,51 @@ def pairs_of(
         2
     """
     sequences, width = corpus.tokens.shape
-    most = sequences * (width - 1 if single else width**2 // 4)
+    most = sequences * (width**2 // 4)
     if corpus.vocabulary**2 <= max(LARGER * most, SMALL):
         return PairMask(competing_pairs(selected, corpus))
-    return _listed(selected, corpus, max(most, 1), single=single)
+    return _listed(selected, corpus, max(most, 1))
 
 
-def without_padding(pairs: AbstractPairs) -> AbstractPairs:
-    """Cut a list to the power of two that holds its pairs, outside of `jit`.
+def concrete_pairs(
+    selected: Bool[Array, "sequences width"], corpus: Corpus
+) -> AbstractPairs:
+    """Find the same pairs outside of `jit`, where their number is known.
+
+    A list has as many places as the power of two that holds them.
 
     Example:
         >>> from jaxselect.data.corpus import from_sequences
-        >>> corpus = from_sequences([[0, 1, 99], [1, 2, 99]], [1, -1], vocabulary=100)
-        >>> pairs = pairs_of(corpus.tokens == 2, corpus)
-        >>> pairs.held.shape, without_padding(pairs).held.shape
-        ((4,), (2,))
+        >>> bags = from_sequences([[0, 1, 99], [1, 2, 99]], [1, -1], vocabulary=100)
+        >>> chosen = bags.tokens == 2
+        >>> [find(chosen, bags).held.shape for find in (pairs_of, concrete_pairs)]
+        [(4,), (2,)]
     """
-    if not isinstance(pairs, PairList):
-        return pairs
-    number = int(pairs.held.sum())
-    size = 1 << max(number - 1, 0).bit_length()
-    held, winner, loser = (
-        each[:size] for each in (pairs.held, pairs.winner, pairs.loser)
+    tokens, chosen, there = map(np.asarray, (corpus.tokens, selected, corpus.present))
+    (sequences, width), vocabulary = tokens.shape, corpus.vocabulary
+    rejected = there & ~chosen
+    bag, slot = np.nonzero(chosen)
+    number, losers = rejected.sum(axis=1), np.argwhere(rejected)
+    # Beside each selected entry the rejected ones of its bag, which follow each other.
+    meets, begin = number[bag], (np.cumsum(number) - number)[bag]
+    own = np.arange(meets.sum()) - np.repeat(np.cumsum(meets) - meets - begin, meets)
+    losing = tuple(losers[own].T)
+    ends = np.repeat(tokens[bag, slot], meets), tokens[losing]
+    most = sequences * (width**2 // 4 if chosen.sum(axis=1).max() > 1 else width - 1)
+    if vocabulary**2 <= min(max(LARGER * most, SMALL), BLOCK):
+        mask = np.zeros((vocabulary, vocabulary), bool)
+        mask[ends] = True
+        return PairMask(jnp.asarray(mask))
+    names, edge = np.unique(
+        ends[0].astype(np.int64) * vocabulary + ends[1], return_inverse=True
     )
-    return PairList(held, winner, loser, pairs.edge, pairs.vocabulary)
+    size = 1 << max(len(names) - 1, 0).bit_length()
+    first = np.repeat(slot == chosen.argmax(axis=1)[bag], meets)
+    of_entry = np.full(tokens.shape, size)
+    of_entry[tuple(each[first] for each in losing)] = edge[first]
+    both = np.pad(np.divmod(names, vocabulary), ((0, 0), (0, size - len(names))))
+    winner, loser, edges = (jnp.asarray(each, jnp.int32) for each in (*both, of_entry))
+    return PairList(jnp.arange(size) < len(names), winner, loser, edges, vocabulary)
 
 
 # A mask is preferred up to this many places for one of a list, which is slower by about
@@ -310,21 +329,13 @@ SMALL = 2**12
 
 
 def _listed(
-    selected: Bool[Array, "sequences width"],
-    corpus: Corpus,
-    most: int,
-    *,
-    single: bool = False,
+    selected: Bool[Array, "sequences width"], corpus: Corpus, most: int
 ) -> PairList:
     """List each pair once, in an order of its own."""
     tokens, rejected = corpus.tokens.astype(jnp.int32), corpus.present & ~selected
-    first = jnp.argmax(selected, axis=1)
-    wins, best = selected, tokens
-    if single:
-        wins, best = (corpus.at(each, first)[:, None] for each in (selected, tokens))
-    meets = wins[:, :, None] & rejected[:, None, :]
+    meets = selected[:, :, None] & rejected[:, None, :]
     # Pairs that are none come last.
-    ends = jnp.broadcast_to(best[:, :, None], meets.shape), tokens[:, None, :]
+    ends = tokens[:, :, None], tokens[:, None, :]
     winner, loser = (jnp.where(meets, end, corpus.vocabulary).ravel() for end in ends)
     order = jnp.lexsort((loser, winner))
     ordered = winner[order], loser[order]
@@ -339,7 +350,7 @@ def _listed(
         for end in (jnp.broadcast_to(end, meets.shape) for end in ends)
     )
     held = jnp.zeros(most, bool).at[edge].set(True, mode="drop")
-    edge = edge[:, 0] if single else corpus.at(edge, first)
+    edge = corpus.at(edge, jnp.argmax(selected, axis=1))
     return PairList(held, winner, loser, edge, corpus.vocabulary)
 
 

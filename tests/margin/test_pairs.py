@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxselect.data.corpus import Corpus, from_sequences
 from jaxselect.margin.pairs import (
     PairMask,
     _listed,
+    concrete_pairs,
     laplacian,
     pair_strength,
     pairs_of,
@@ -141,3 +143,27 @@ def test_a_list_indexes_pairs_of_the_entries_that_it_was_made_for():
     edges = listed.winner[found].tolist(), listed.loser[found].tolist()
     assert edges == ([0, 1], [1, 2])
     assert (listed.places(bags, jnp.array([1, 1])) == len(listed.held)).all()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_pairs_whose_number_is_known_are_those_of_any_number(several):
+    """In the same order, and of the same entries."""
+    random = np.random.default_rng(several)
+    bags = from_sequences(random.integers(400, size=(9, 6)), [1] * 9, vocabulary=400)
+    chosen = bags.present & (random.random(bags.tokens.shape) < 0.4)
+    if not several:
+        chosen = bags.marks(jnp.argmax(chosen, axis=1))
+    few, many = concrete_pairs(chosen, bags), pairs_of(chosen, bags)
+    number = int(many.held.sum())
+    assert number == few.held.sum() <= len(few.held) < min(2 * number, len(many.held))
+    first = jnp.argmax(chosen, axis=1)
+
+    def ends(pairs):
+        found = np.asarray(pairs.places(bags, first))
+        there = found < len(pairs.held)
+        at = (np.asarray(each) for each in (pairs.winner, pairs.loser))
+        kept = np.stack([pairs.winner[:number], pairs.loser[:number]])
+        return there, *(each[found[there]] for each in at), kept
+
+    for one, other in zip(ends(few), ends(many), strict=True):
+        np.testing.assert_array_equal(one, other)
