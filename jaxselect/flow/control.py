@@ -13,7 +13,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from ..checks import BadInput, between, whole
 from ..data.corpus import Corpus
@@ -107,22 +107,14 @@ class LogForces(NamedTuple):
 
     Attributes:
         weight: of q, for every entry.
-        top: slot of the largest weight of every sequence.
-        rest: of 1 − q there; elsewhere 1 − q is one half at least, and counts as one.
+        rest: of 1 − q where q is the largest weight of a sequence; elsewhere 1 − q is
+            one half at least, and counts as one.
         residual: of w_X (−ℓ′), for every sequence.
     """
 
     weight: Float[Array, "sequences width"]
-    top: Int[Array, " sequences"]
-    rest: Float[Array, " sequences"]
-    residual: Float[Array, " sequences"]
-
-    @property
-    def factors(self) -> tuple[Array, Array, Array]:
-        """The three factors, of every entry or sequence."""
-        slots = jnp.arange(self.weight.shape[1])[None]
-        rest = jnp.where(slots == self.top[:, None], self.rest[:, None], 0.0)
-        return self.weight, rest, self.residual[:, None]
+    rest: Float[Array, "sequences width"]
+    residual: Float[Array, "sequences 1"]
 
 
 @partial(jax.jit, inline=True)
@@ -151,9 +143,8 @@ def skips_a_force(
     """
 
     def skipped(before: LogForces, after: LogForces) -> Bool[Scalar, ""]:
-        first, last = before.factors, after.factors
-        bound = sum(jnp.maximum(*factor) for factor in zip(first, last, strict=True))
-        return jnp.any(bound > jnp.maximum(sum(first), sum(last)) + _UNSEEN)
+        bound = sum(jnp.maximum(*factor) for factor in zip(before, after, strict=True))
+        return jnp.any(bound > jnp.maximum(sum(before), sum(after)) + _UNSEEN)
 
     return jnp.stack([*map(skipped, before, after)]).any()
 
@@ -170,10 +161,11 @@ def _log_forces(
     corpus: Corpus,
 ) -> LogForces:
     attention = attend_bags(logits, values, corpus)
-    others = jnp.where(corpus.marks(attention.top), -jnp.inf, attention.log_weights)
-    rest = jnp.log(jnp.sum(jnp.exp(others), axis=1))
-    residual = log_residual(attention, corpus)
-    return LogForces(attention.log_weights, attention.top, rest, residual)
+    top = corpus.marks(attention.top)
+    others = jnp.where(top, -jnp.inf, attention.log_weights)
+    rest = jnp.log(jnp.sum(jnp.exp(others), axis=1, keepdims=True))
+    residual = log_residual(attention, corpus)[:, None]
+    return LogForces(attention.log_weights, jnp.where(top, rest, 0.0), residual)
 
 
 class Checkpoints(NamedTuple):
