@@ -86,6 +86,45 @@ class Equation(NamedTuple):
     skips: Callable[[PyTree, PyTree], Bool[Scalar, ""]]
 
 
+class KeptJacobian(NamedTuple):
+    """A symmetric Jacobian, and how its curvatures grow.
+
+    That of tied tokens grows like e^τ, that along a late flow stays the same. What was
+    seen for some time is taken to go on for as long.
+
+    Attributes:
+        eigenvalues: of the Jacobian.
+        eigenvectors: of the Jacobian.
+        growth: of the logarithms of its eigenvalues, per unit of time.
+        since: when it was computed.
+        trusted: until when this growth is taken to go on.
+    """
+
+    eigenvalues: Float[Array, " dim"]
+    eigenvectors: Float[Array, "dim dim"]
+    growth: Float[Array, " dim"]
+    since: Float[Scalar, ""]
+    trusted: Float[Scalar, ""]
+
+    def values_at(self, time: Float[Scalar, ""]) -> Float[Array, " dim"]:
+        """Eigenvalues at a later time."""
+        way = jnp.minimum(time, self.trusted) - self.since
+        return self.eigenvalues * jnp.exp(self.growth * way)
+
+    def renewed(
+        self, jacobian: Float[Array, "dim dim"], time: Float[Scalar, ""]
+    ) -> "KeptJacobian":
+        """Take a new Jacobian, and the growth of its curvatures since this one."""
+        values, vectors = jnp.linalg.eigh(jacobian)
+        before = self.eigenvalues @ (self.eigenvectors.T @ vectors) ** 2
+        way = time - self.since
+        known = (before < 0) & (values < 0) & (way > 0)
+        ratio = jnp.where(known, values / jnp.where(known, before, 1.0), 1.0)
+        rate = jnp.log(ratio) / jnp.where(way > 0, way, 1.0)
+        growth = jnp.clip(rate, 0.0, 1.0)
+        return KeptJacobian(values, vectors, growth, time, time + way)
+
+
 class BdfState(NamedTuple):
     """The state of a solution by BDF.
 
@@ -95,11 +134,7 @@ class BdfState(NamedTuple):
         order: of the next one.
         equal: number of steps since its size or order changed.
         differences: D_0 … D_7 of the solution, D_0 the solution itself.
-        eigenvalues: of the Jacobian.
-        eigenvectors: of the Jacobian.
-        growth: of the logarithms of its eigenvalues, per unit of time.
-        since: when it was computed.
-        trusted: until when this growth is taken to go on.
+        kept: the last Jacobian.
         renew: whether the Jacobian is to be computed before the next step.
         jacobians: number of Jacobians.
         seen: `Equation.seen_at` where the last step ended.
@@ -110,11 +145,7 @@ class BdfState(NamedTuple):
     order: Int[Scalar, ""]
     equal: Int[Scalar, ""]
     differences: Float[Array, "differences dim"]
-    eigenvalues: Float[Array, " dim"]
-    eigenvectors: Float[Array, "dim dim"]
-    growth: Float[Array, " dim"]
-    since: Float[Scalar, ""]
-    trusted: Float[Scalar, ""]
+    kept: KeptJacobian
     renew: Bool[Scalar, ""]
     jacobians: Int[Scalar, ""]
     seen: PyTree
@@ -147,11 +178,13 @@ def start_bdf(
         order=one,
         equal=none,
         differences=differences.at[0].set(start).at[1].set(step * slope),
-        eigenvalues=jnp.zeros_like(start),
-        eigenvectors=jnp.eye(len(start), dtype=start.dtype),
-        growth=jnp.zeros_like(start),
-        since=time,
-        trusted=time,
+        kept=KeptJacobian(
+            eigenvalues=jnp.zeros_like(start),
+            eigenvectors=jnp.eye(len(start), dtype=start.dtype),
+            growth=jnp.zeros_like(start),
+            since=time,
+            trusted=time,
+        ),
         renew=jnp.asarray(True),
         jacobians=none,
         seen=equation.seen_at(image),
@@ -177,19 +210,17 @@ def try_step(
     scale = _entry(_ALPHA, order, old)
     gamma = jnp.asarray(np.append(_GAMMA, [0.0, 0.0]), old.dtype)
     history, reach = (used * gamma) @ old / scale, state.step / scale
-    state = lax.cond(
+    kept = lax.cond(
         fresh,
-        lambda: _renewed(equation.jacobian(time, image), time, state),
-        lambda: state,
+        lambda: state.kept.renewed(equation.jacobian(time, image), time),
+        lambda: state.kept,
     )
-    grown = state.growth * (jnp.minimum(time, state.trusted) - state.since)
-    values = state.eigenvalues * jnp.exp(grown)
     norm = equation.norm_at(image)
     change, moved, converged, number = _newton(
         lambda change, moved: (
             reach * equation.field(time, image + moved) - history - change
         ),
-        (1 - reach * values, state.eigenvectors),
+        (1 - reach * kept.values_at(time), kept.eigenvectors),
         equation.image,
         norm,
     )
@@ -200,7 +231,11 @@ def try_step(
     skips = equation.skips(state.seen, seen)
     fits = converged & (error <= 1)
     accepted = fits & ~skips
-    tried = state._replace(renew=~converged)
+    tried = state._replace(
+        kept=kept,
+        renew=~converged,
+        jacobians=state.jacobians + fresh.astype(jnp.int32),
+    )
     taken = 2 * _CORRECTIONS + number.astype(old.dtype)
     safety = _SAFETY * (2 * _CORRECTIONS + 1) / taken
     # Newton's method with a new Jacobian that does not converge needs a shorter step.
@@ -220,30 +255,6 @@ def try_step(
     following = _adapted(stepped, error, safety, lambda y: norm(equation.image(y)))
     after = jax.tree.map(partial(jnp.where, accepted), following, refused)
     return after, accepted, output, reached
-
-
-def _renewed(
-    jacobian: Float[Array, "dim dim"], time: Float[Scalar, ""], state: BdfState
-) -> BdfState:
-    """Take a new Jacobian, and the growth of its curvatures since the last one.
-
-    That of tied tokens grows like e^τ, that along a late flow stays the same. What was
-    seen for some time is taken to go on for as long.
-    """
-    values, vectors = jnp.linalg.eigh(jacobian)
-    before = state.eigenvalues @ (state.eigenvectors.T @ vectors) ** 2
-    way = time - state.since
-    known = (before < 0) & (values < 0) & (way > 0)
-    ratio = jnp.where(known, values / jnp.where(known, before, 1.0), 1.0)
-    rate = jnp.log(ratio) / jnp.where(way > 0, way, 1.0)
-    return state._replace(
-        eigenvalues=values,
-        eigenvectors=vectors,
-        growth=jnp.clip(rate, 0.0, 1.0),
-        since=time,
-        trusted=time + way,
-        jacobians=state.jacobians + 1,
-    )
 
 
 def _newton(
