@@ -407,7 +407,7 @@ def _selection_has_kink(
 ) -> Bool[Scalar, ""]:
     """Whether two pairs are decided last at the same time, which is a kink.
 
-    A lead counts as none below 1e-6 of the scores passed on the way.
+    A lead counts as none below 1e-6 of the scores passed before.
     """
     pairs = resolved.margin.pairs
     scores, start = (

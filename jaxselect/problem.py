@@ -686,7 +686,7 @@ def _in_frame(
 
 
 def check(problem: Any, source: str = "problem") -> None:
-    """Refuse what is no problem, or one whose arrays do not go together.
+    """Refuse anything but a problem whose arrays go together.
 
     Entry points call it before anything is traced. `source` names the argument that a
     problem comes from.

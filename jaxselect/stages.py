@@ -214,7 +214,7 @@ def flow_to_end(
         The last stage, with the `num_steps` and the path of all stages.
 
     Raises:
-        BadInput: what is no problem.
+        BadInput: not a problem.
 
     Example:
         >>> from jaxselect import Parameters, attention, from_sequences
@@ -755,7 +755,7 @@ def solve(
         The end of the flow, its selection and max-margin solution, and its certificate.
 
     Raises:
-        BadInput: what is no problem, a start that does not fit it, a norm that is no
+        BadInput: not a problem, a start that does not fit it, a norm that is no
             number above 0, or log-times that do not increase; outside of `jit`, an end
             that has no derivative at all, if one is asked for.
 
@@ -992,7 +992,7 @@ def certify_at(
         `Proof`; and, as `arrival`, how what was trained compares with the end.
 
     Raises:
-        BadInput: what is no problem, something trained that does not fit it, or a time
+        BadInput: not a problem, something trained that does not fit it, or a time
             that is no number above 0.
 
     Example:

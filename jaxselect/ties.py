@@ -27,7 +27,7 @@ from .margin.minimum import (
     newton_decrement,
     rest_at,
 )
-from .margin.pairs import ROUNDINGS, difference_lengths, lead_range, response
+from .margin.pairs import ROUNDINGS, difference_lengths, lead_range, response_to_weights
 from .margin.perturbation import RestingTies
 from .margin.span import RANK, span
 from .model.attention import Attention, attend_bags, functional_margin
@@ -373,19 +373,19 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
     far = off * _from_slots(problem, inside @ ties.root, ties.slot)
     widest = jnp.max(jnp.where(ties.selected, far, 0.0), axis=1)
     rounding = ROUNDINGS * jnp.finfo(at_rest.dtype).eps
-    blur = far + widest[:, None] + rounding * jnp.max(jnp.abs(at_rest))
+    offset_error = far + widest[:, None] + rounding * jnp.max(jnp.abs(at_rest))
     sizes = jnp.abs(problem.values).reshape(len(far), -1).max(axis=1)
     # By lemma 3g.5 a quarter of the range times that of the changes of scores.
-    error = ties.ranges * (widest / 2 + rounding * jnp.max(jnp.abs(at_rest)))
-    error = jnp.where(ties.tied, error + rounding * sizes, 0.0)
+    value_error = ties.ranges * (widest / 2 + rounding * jnp.max(jnp.abs(at_rest)))
+    value_error = jnp.where(ties.tied, value_error + rounding * sizes, 0.0)
     few = dataclasses.replace(
         problem,
         rows=across(embeddings),
         start=across(problem.start),
         offsets=jnp.where(counts > 0, offsets, -jnp.inf),
         values=values,
-        offset_errors=problem.offset_errors + blur,
-        value_errors=problem.value_errors + error,
+        offset_errors=problem.offset_errors + offset_error,
+        value_errors=problem.value_errors + value_error,
         corpus=dataclasses.replace(
             corpus, tokens=ties.classes[corpus.tokens], counts=counts
         ),
@@ -399,9 +399,9 @@ def _held(
     inside: Float[Array, "vocabulary axes"],
     alone: Attention,
 ) -> Held:
-    """Bound how hard losing tokens may push the ties before these must be let go.
+    """Bound the force of losing tokens beyond which ties are released.
 
-    A push x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. This and the initial
+    A force x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. This and the initial
     distance ‖Π p − z*‖ must stay in the basin, move no score by more than the
     tolerance, and change no force by more than a half. Losing tokens, of weight Q,
     change the curvature by c H at most, c = Σ w_X (−ℓ′) Q w (4 + 1.3 κ̄ w) Λ² with Λ
@@ -411,15 +411,17 @@ def _held(
     """
     corpus = before.corpus
     margin = functional_margin(corpus.labels, alone.output, corpus.loss)
-    bend = response(ties.ranges, corpus.loss, margin)
-    least = jnp.maximum(ties.widths / TOLERANCE, ties.widths * bend / FORCES_HOLD).max()
+    response = response_to_weights(ties.ranges, corpus.loss, margin)
+    least = jnp.maximum(
+        ties.widths / TOLERANCE, ties.widths * response / FORCES_HOLD
+    ).max()
     most = jnp.minimum(ties.rest.basin, 1 / least)
     share = jnp.where(ties.selected & ties.tied[:, None], jnp.exp(alone.log_weights), 0)
     heads = [1] * (before.values.ndim - 2)
     weighted = share.reshape(*share.shape, *heads) * alone.advantage
 
     rows = inside @ ties.root
-    wide, gross = _diameters(before, rows), (ties.ranges * bend)[:, None]
+    wide, gross = _diameters(before, rows), (ties.ranges * response)[:, None]
     apart = _orthogonal(ties.axes)(before.rows - before.rows.mean(axis=0)[None])
     longest = jnp.linalg.norm(apart, axis=1).max()
     sums = partial(row_sums, rows, corpus.tokens)

@@ -52,10 +52,9 @@ class Bounds(NamedTuple):
         """
         if classes is None or classes == 2:
             return self
-        bent = self.second + self.first / 4
-        return Bounds(
-            self.first, bent, self.third + 3 * self.second / 4 + self.first / 4
-        )
+        second = self.second + self.first / 4
+        third = self.third + 3 * self.second / 4 + self.first / 4
+        return Bounds(self.first, second, third)
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,8 @@ class KeptJacobian(NamedTuple):
 
     def values_at(self, time: Float[Scalar, ""]) -> Float[Array, " dim"]:
         """Eigenvalues at a later time."""
-        way = jnp.minimum(time, self.trusted) - self.since
-        return self.eigenvalues * jnp.exp(self.growth * way)
+        elapsed = jnp.minimum(time, self.trusted) - self.since
+        return self.eigenvalues * jnp.exp(self.growth * elapsed)
 
     def renewed(
         self, jacobian: Float[Array, "dim dim"], time: Float[Scalar, ""]
@@ -117,12 +117,12 @@ class KeptJacobian(NamedTuple):
         """Take a new Jacobian, and the growth of its curvatures since this one."""
         values, vectors = jnp.linalg.eigh(jacobian)
         before = self.eigenvalues @ (self.eigenvectors.T @ vectors) ** 2
-        way = time - self.since
-        known = (before < 0) & (values < 0) & (way > 0)
+        elapsed = time - self.since
+        known = (before < 0) & (values < 0) & (elapsed > 0)
         ratio = jnp.where(known, values / jnp.where(known, before, 1.0), 1.0)
-        rate = jnp.log(ratio) / jnp.where(way > 0, way, 1.0)
+        rate = jnp.log(ratio) / jnp.where(elapsed > 0, elapsed, 1.0)
         growth = jnp.clip(rate, 0.0, 1.0)
-        return KeptJacobian(values, vectors, growth, time, time + way)
+        return KeptJacobian(values, vectors, growth, time, time + elapsed)
 
 
 class BdfState(NamedTuple):

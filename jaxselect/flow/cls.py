@@ -118,19 +118,19 @@ class Held(NamedTuple):
         every: Sequence[Any] = groups or (slice(None),)
         each = list(zip(every, parts, strict=True))
         found = [self._of_part(sequences, *part) for sequences, part in each]
-        shares, pushes, rests = zip(*found, strict=True)
-        back, push = jnp.stack(shares).max(), sum(pushes[1:], pushes[0])
+        shares, forces, rests = zip(*found, strict=True)
+        back, force = jnp.stack(shares).max(), sum(forces[1:], forces[0])
         tiny = jnp.finfo(back.dtype).tiny
         taken, most = sum(rests[1:], rests[0])
-        left, size = jnp.maximum(1 - 2 * taken, tiny**0.5), jnp.linalg.norm(push)
+        left, size = jnp.maximum(1 - 2 * taken, tiny**0.5), jnp.linalg.norm(force)
 
         def left_out() -> Float[Scalar, ""]:
-            # To first order the push is the displacement, in units of H^{−½}.
-            forces = [
-                part[2].scatter(self._response(sequences, *part, log_time, push))
+            # To first order the force is the displacement, in units of H^{−½}.
+            changes = [
+                part[2].scatter(self._response(sequences, *part, log_time, force))
                 for sequences, part in each
             ]
-            moved = rows @ (sum(forces[1:], forces[0]) @ rows)
+            moved = rows @ (sum(changes[1:], changes[0]) @ rows)
             return jnp.log(jnp.maximum((moved.max() - moved.min()) / LEFT_OUT, tiny))
 
         # Newton's method, which finds the time of an event, needs numbers.
@@ -183,15 +183,15 @@ class Held(NamedTuple):
         forces, _ = negative_entry_gradient(logits, values, corpus)
         margin = functional_margin(corpus.labels, attention.output, corpus.loss)
         before = dataclasses.replace(corpus, tokens=tokens)
-        push = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
-        push += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ means
+        force = before.scatter(jnp.where(tied & top, 0.0, forces)) @ self.rows
+        force += jnp.sum(jnp.where(tied & top, forces, 0.0), axis=1) @ means
         pulls = output_forces(margin, corpus.loss)
         kept = (1 - lost).reshape(-1, *[1] * (pulls.ndim - 1))
         change = corpus.weighted(pulls * kept - slopes)
-        push += jnp.tensordot(change, bends, change.ndim)
+        force += jnp.tensordot(change, bends, change.ndim)
         slope = corpus.loss.slope(margin.value) * margin.steepness
         back = jnp.max(jnp.where(tied & ~top, share, 0.0))
-        return back, push, corpus.weighted(slope * lost) @ reach
+        return back, force, corpus.weighted(slope * lost) @ reach
 
 
 def output_forces(
@@ -203,7 +203,7 @@ def output_forces(
 
 
 class Flow(eqx.Module):
-    """The end of a flow, and the path saved on the way.
+    """The end of a flow, and the path saved before it.
 
     Source: mathematics, section 3a.
 
@@ -542,7 +542,7 @@ def _events(problem: QueryProblem) -> Events:
         events["norm"] = _past_norm
     events["cancellation"] = _cancelled
     if problem.held is not None:
-        events["return"] = _let_go
+        events["return"] = _released
     return events
 
 
@@ -563,8 +563,8 @@ def _over_parts(
     return jnp.stack([function(*part) for part in parts]).max()
 
 
-def _let_go(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
-    """Event that contracted ties do not rest any more."""
+def _released(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
+    """Event that contracted ties are not at rest any more."""
     assert problem.held is not None
     parts, held = problem.bags_at(moved), problem.held
     return held.excess(log_time, problem.rows, parts, problem.groups).max()

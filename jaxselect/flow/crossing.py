@@ -34,11 +34,11 @@ _HALVINGS = 50
 def _carried(
     pace: Callable[[Array, Array], Array],
     time: Float[Scalar, ""],
-    way: Float[Scalar, ""],
+    change: Float[Scalar, ""],
     query: Float[Array, " dim"],
 ) -> Float[Array, " dim"]:
-    """Move p by a short log-time with the classical Runge–Kutta method."""
-    part = way / _PARTS
+    """Carry p over a short change of log-time with the classical Runge–Kutta method."""
+    part = change / _PARTS
 
     def onward(number: Array, query: Array) -> Array:
         begun = time + number * part
@@ -123,7 +123,7 @@ class Crossing(eqx.Module):
 
     @property
     def resolved(self) -> Bool[Scalar, ""]:
-        """Whether it happened on the way, at a log-time with a derivative."""
+        """Whether it happened in between, at a log-time with a derivative."""
         return (self.log_time > 0) & jnp.isfinite(self.log_time) & ~self.sudden
 
 
@@ -284,14 +284,14 @@ def _towards_root(
     def closer(
         state: tuple[_Root, Array, Array, Array],
     ) -> tuple[_Root, Array, Array, Array]:
-        _, way, _, number = state
-        time, there = guess + way, _carried(pace, guess, way, query)
+        _, off, _, number = state
+        time, there = guess + off, _carried(pace, guess, off, query)
         slope = pace(time, there)
         found = jax.jvp(event, (there,), (slope,))
         value, rate = jax.lax.stop_gradient(found)
         step = -value / rate
         # Where the flow only grazes the event, Newton's method would leave the bracket.
-        onward = jnp.where(jnp.abs(way + step) <= reach, way + step, way)
+        onward = jnp.where(jnp.abs(off + step) <= reach, off + step, off)
         return _Root(there, time, slope, rate), onward, step, number + 1
 
     begun = _Root(query, guess, jnp.zeros_like(query), jnp.ones_like(guess))

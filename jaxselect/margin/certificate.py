@@ -32,7 +32,7 @@ from .pairs import (
     AbstractPairs,
     lead_range,
     pairs_of,
-    response,
+    response_to_weights,
 )
 from .perturbation import RestingTies, farthest, tie_motion
 
@@ -204,7 +204,7 @@ def predict_end(
         A `PredictedEnd`.
 
     Raises:
-        BadInput: what is no problem, or a p that does not fit it.
+        BadInput: not a problem, or a p that does not fit it.
     """
     check(problem)
     at_least("log_time", log_time, 0.0)
@@ -284,7 +284,7 @@ def certify(
         The certificate.
 
     Raises:
-        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or what is no problem.
+        BadInput: a tolerance that is no number > 0 and ≤ 10⁻³, or not a problem.
 
     Example:
         >>> import jax
@@ -486,7 +486,7 @@ def late_flow_residual(
 
 
 class Perturbations(NamedTuple):
-    """What may still move p off its line, each as a way of p from now on.
+    """What may still move p off its line: displacements of p from now on.
 
     Attributes:
         distance: bound on ‖p − p_mm τ − ρ‖ now; of a convex list plus what inactive
@@ -509,9 +509,9 @@ class Perturbations(NamedTuple):
 
     def bound(self, basin: Float[Scalar, ""]) -> Float[Scalar, ""]:
         """Bound B on the change of a score difference; ∞ beyond the basin."""
-        ways = self.inactive, self.omitted, self.ties
-        held = jnp.isfinite(farthest(self.distance, ways, basin))
-        return jnp.where(held, self.longest * sum(ways), jnp.inf)
+        displacements = self.inactive, self.omitted, self.ties
+        within = jnp.isfinite(farthest(self.distance, displacements, basin))
+        return jnp.where(within, self.longest * sum(displacements), jnp.inf)
 
 
 def perturbations(
@@ -525,7 +525,7 @@ def perturbations(
 ) -> Perturbations:
     """List what may still move p, `here` at τ_0, off p_mm τ + ρ, while B ≤ tolerance.
 
-    With δ_0 = ‖p − p_mm τ − ρ‖, a force grows by G = e^{2δ_0 D + ε} on the way at most,
+    With δ_0 = ‖p − p_mm τ − ρ‖, a force grows by G = e^{2δ_0 D + ε} later at most,
     ε the tolerance, and one of margin m falls like e^{−(m − 1)τ} beside. An inactive
     pair moves p by |λ| ‖D‖ e^{2δ_0‖D‖ + ε}/(m − 1).
 
@@ -546,7 +546,7 @@ def perturbations(
     inactive = pairs.held & ~end.margin.active
     eps = jnp.finfo(scores.dtype).eps
     strength = late.strength
-    unknown = ROUNDINGS * eps * strength.magnitude + strength.blur
+    unknown = ROUNDINGS * eps * strength.magnitude + strength.error
     size = jnp.abs(strength.factor) + unknown
     exponent = strength.log_scale + log_time - pairs.leads(scores)
     # A pair that meets in no sequence has no strength, whatever its exponent.
@@ -555,14 +555,14 @@ def perturbations(
 
     def moved_by(exponent: Array) -> tuple[Array, Array]:
         force = jnp.where(meets, size * jnp.exp(jnp.where(meets, exponent, 0.0)), 0.0)
-        ways = force * length / jnp.where(fades, excess, 1.0)
-        return force, jnp.where(meets & ~fades, jnp.inf, ways)
+        moves = force * length / jnp.where(fades, excess, 1.0)
+        return force, jnp.where(meets & ~fades, jnp.inf, moves)
 
     attracts = convex & inactive & (strength.factor > unknown)
-    _, ways = moved_by(exponent + distance * length)
-    drawn = jnp.sum(jnp.where(attracts, ways, 0.0))
+    _, moves = moved_by(exponent + distance * length)
+    drawn = jnp.sum(jnp.where(attracts, moves, 0.0))
     allowed = tolerance + longest * drawn
-    force, ways = moved_by(exponent + 2 * distance * length + allowed)
+    force, moves = moved_by(exponent + 2 * distance * length + allowed)
 
     growth = jnp.exp(2 * (2 * distance * longest + allowed))
     ranges = 0.0 if ties is None else ties.ranges
@@ -573,22 +573,21 @@ def perturbations(
         omitted = jnp.where(growth <= GROWTH, omitted, jnp.inf)
     tied = displacement = jnp.zeros_like(distance)
     if ties is not None:
-        reach = ties.widths * gross.bent
-        push = GROSS * growth * (gross.force @ reach)
-        motion = tie_motion(ties.rest, ties.moved, push, log_time)
-        # Since they were contracted, forces may have moved them by all that they may.
-        widest = jnp.max(ties.widths)
-        room = jnp.minimum(ties.rest.basin, TOLERANCE / jnp.where(ties.tied, widest, 1))
-        way = tie_motion(ties.rest, room, push, log_time).way
+        # Relative change of the forces of a bag by a unit of displacement.
+        response = ties.widths * gross.response
+        on_ties = GROSS * growth * (gross.force @ response)
+        motion = tie_motion(ties.rest, ties.moved, on_ties, log_time)
+        from_room = tie_motion(ties.rest, ties.room(TOLERANCE), on_ties, log_time)
         # Beyond it forces of tied bags are not what they are at rest but for a part.
-        small = jnp.max(reach) * motion.largest <= FORCES_HOLD
-        tied = jnp.where(small, longest * push * way, jnp.inf)
+        small = jnp.max(response) * motion.largest <= FORCES_HOLD
+        tied = jnp.where(small, longest * on_ties * from_room.integral, jnp.inf)
         tied = jnp.where(ties.tied, tied, 0.0)
+        widest = jnp.max(ties.widths)
         displacement = jnp.where(ties.tied, widest * motion.largest, 0.0)
     return Perturbations(
         distance=distance + drawn,
         longest=longest,
-        inactive=jnp.sum(jnp.where(inactive & ~attracts, ways, 0.0)),
+        inactive=jnp.sum(jnp.where(inactive & ~attracts, moves, 0.0)),
         omitted=omitted,
         ties=tied,
         displacement=displacement,
@@ -602,12 +601,12 @@ class _GrossForces(NamedTuple):
     Attributes:
         force: of every bag, Σ_r e^τ w_X g_X q_r w, w the range of b before a
             contraction.
-        bent: r_X, the relative change of its forces by that of its weights.
+        response: r_X, the relative change of its forces by that of its weights.
         omitted: bound on ∫|gradient − pair sum| dτ from then on, per unit of D.
     """
 
     force: Float[Array, " sequences"]
-    bent: Float[Array, " sequences"]
+    response: Float[Array, " sequences"]
     omitted: Float[Scalar, ""]
 
 
@@ -642,5 +641,5 @@ def _gross_forces(
     omitted = NONLINEAR * growth * (unselected @ (force * spread))
     omitted = jnp.where(small, omitted, jnp.inf)
     wide = jnp.maximum(spread, ranges)
-    bent = response(wide, corpus.loss, margin)
-    return _GrossForces(force * wide, bent, omitted)
+    response = response_to_weights(wide, corpus.loss, margin)
+    return _GrossForces(force * wide, response, omitted)

@@ -25,7 +25,7 @@ from .certificate import (
     PredictedEnd,
     perturbations,
 )
-from .pairs import ROUNDINGS, lead_range, response
+from .pairs import ROUNDINGS, lead_range, response_to_weights
 from .perturbation import RestingTies, tie_motion
 
 # Bound on the change of scores by later forces where the direction alone is certified.
@@ -70,7 +70,7 @@ def _all_attract(
     margin, selected, strength = end.margin, end.selected, end.late.strength
     corpus, rows, pairs = problem.corpus, problem.rows, margin.pairs
     eps = jnp.finfo(rows.dtype).eps
-    unknown = ROUNDINGS * eps * strength.magnitude + strength.blur
+    unknown = ROUNDINGS * eps * strength.magnitude + strength.error
     sure = strength.factor - unknown
     attracts = pairs.held & (sure > 0)
     log_sure = strength.log_scale + jnp.log(jnp.where(attracts, sure, 1.0))
@@ -100,8 +100,10 @@ def _all_attract(
     longest = jnp.max(jnp.where(pairs.held, pairs.lengths(rows), 0.0))
     left_out, rest = NONLINEAR * unselected, jnp.asarray(True)
     if ties is not None:
-        bent = response(spread, corpus.loss, best)
-        moved, passing, rest = _by_ties(ties, bent, ratio * bound, log_time)
+        response = ties.widths * response_to_weights(spread, corpus.loss, best)
+        moved, passing, rest = _by_ties(
+            ties, jnp.max(response), ratio * bound, log_time
+        )
         left_out = left_out + moved
         # What is off at first is over at once, and lets Σλ grow by 2 at most.
         rest &= longest**2 * ratio * bound * passing <= math.log(2)
@@ -114,26 +116,24 @@ def _all_attract(
 
 def _by_ties(
     ties: RestingTies,
-    bent: Float[Array, " sequences"],
+    response: Float[Scalar, ""],
     force: Float[Scalar, ""],
     log_time: Float[Scalar, ""],
 ) -> tuple[Any, Any, Bool[Scalar, ""]]:
     """Bound the relative change of forces by ties that losers move, and that passes.
 
-    `force` bounds the gross forces of all bags, per unit of τ.
+    `force` bounds the gross forces of all bags, per unit of τ, and `response` their
+    relative change by a unit of displacement.
 
     Returns:
         The change that lasts, the integral of what passes, and whether both hold.
     """
-    reach, widest = jnp.max(ties.widths * bent), jnp.max(ties.widths)
-    push = (1 + FORCES_HOLD) * force * reach
-    # Since they were contracted, forces may have moved them by all that they may.
-    room = jnp.minimum(ties.rest.basin, TOLERANCE / jnp.where(ties.tied, widest, 1))
-    motion = tie_motion(ties.rest, ties.moved, push, log_time)
-    way = tie_motion(ties.rest, room, 0.0 * push, log_time).way
-    holds = reach * jnp.maximum(room, motion.largest) <= FORCES_HOLD
+    on_ties, room = (1 + FORCES_HOLD) * force * response, ties.room(TOLERANCE)
+    motion = tie_motion(ties.rest, ties.moved, on_ties, log_time)
+    alone = tie_motion(ties.rest, room, 0.0 * on_ties, log_time)
+    holds = response * jnp.maximum(room, motion.largest) <= FORCES_HOLD
     moved, passing = (
-        jnp.where(ties.tied, (1 + FORCES_HOLD) * reach * off, 0.0)
-        for off in (motion.largest - ties.moved, way)
+        jnp.where(ties.tied, (1 + FORCES_HOLD) * response * off, 0.0)
+        for off in (motion.largest - ties.moved, alone.integral)
     )
     return moved, passing, holds | ~ties.tied

@@ -378,7 +378,7 @@ def prove(
 
     size = jnp.abs(duals)
     known = jnp.abs(strength.factor) * (1 + jnp.abs(exponent))
-    uncertain = ROUNDINGS * eps * (strength.magnitude + known) + strength.blur
+    uncertain = ROUNDINGS * eps * (strength.magnitude + known) + strength.error
     # A sign within the error of c_k decides nothing.
     convex = ~jnp.any(margin.active & (strength.factor <= uncertain))
     unsure = jnp.where(used, uncertain * jnp.exp(exponent), 0.0)

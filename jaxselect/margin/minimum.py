@@ -88,9 +88,11 @@ def inverse_root(
     """
     spectrum, vectors = jnp.linalg.eigh(hessian)
     eps = jnp.finfo(spectrum.dtype).eps
-    blur = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum), initial=0.0)
-    least = jnp.min(spectrum, initial=jnp.inf) - blur
-    return least, vectors / jnp.sqrt(jnp.where(least > 0, spectrum - blur, 1.0))[None]
+    rounding = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum), initial=0.0)
+    least = jnp.min(spectrum, initial=jnp.inf) - rounding
+    return least, vectors / jnp.sqrt(jnp.where(least > 0, spectrum - rounding, 1.0))[
+        None
+    ]
 
 
 def rest_at(

@@ -402,13 +402,13 @@ class PairStrength(NamedTuple):
         log_scale: a natural logarithm, constant in derivatives.
         magnitude: sum of the terms of `factor` with |b_s| + |b_r| in the place of
             y (b_s − b_r); c has a rounding of it.
-        blur: bound on what errors of offsets and values may change of `factor`.
+        error: bound on the change of `factor` by errors of offsets and values.
     """
 
     factor: ByPair
     log_scale: ByPair
     magnitude: ByPair
-    blur: ByPair
+    error: ByPair
 
     def times_exp(self, exponent: Float[Array, "..."]) -> ByPair:
         """Compute c e^{exponent} with a single rounding."""
@@ -459,19 +459,21 @@ def pair_strength(
     eps = jnp.finfo(factor.dtype).eps
     factor = jnp.where(jnp.abs(factor) > ROUNDINGS * eps * magnitude, factor, 0.0)
     spread = lead_range(margin, entries, corpus.present)
-    bent = response(spread, corpus.loss, margin)
+    response = response_to_weights(spread, corpus.loss, margin)
     error = spread[:, None] * problem.offset_errors + problem.value_errors[:, None]
-    size = (margin.steepness * bent)[:, None] * error
-    blur = zero.at[pair].add(corpus.weighted(pull * size))
+    size = (margin.steepness * response)[:, None] * error
+    changed = zero.at[pair].add(corpus.weighted(pull * size))
     return PairStrength(
         factor=factor,
         log_scale=log_scale,
         magnitude=magnitude,
-        blur=jax.lax.stop_gradient(blur),
+        error=jax.lax.stop_gradient(changed),
     )
 
 
-def response(spread: Any, loss: Loss, margin: FunctionalMargin | OutputMargin) -> Any:
+def response_to_weights(
+    spread: Any, loss: Loss, margin: FunctionalMargin | OutputMargin
+) -> Any:
     """Bound the relative change of a force, 4 + 1.3 κ̄ w, by that of the weights.
 
     The force is in units of w_X (−ℓ′) q w, with w the range of b in the bag; of a loss

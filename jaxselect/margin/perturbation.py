@@ -18,14 +18,16 @@ from jaxtyping import Float
 from .minimum import Minimum, Number
 
 
-def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
+def farthest(
+    distance: Number, displacements: Sequence[Number], basin: Number
+) -> Number:
     """Bound ‖z − ρ‖ at all later times by δ_0 + Σ B_i; ∞ beyond the basin.
 
     Source: mathematics, lemma 3e.3.
 
     Args:
         distance: δ_0 = ‖z − ρ‖ now.
-        ways: B_i, the total displacement of z by each perturbation from now on.
+        displacements: B_i, in total from now on, by each perturbation.
         basin: R, radius of a ball around ρ on which Φ is convex.
 
     Returns:
@@ -35,7 +37,7 @@ def farthest(distance: Number, ways: Sequence[Number], basin: Number) -> Number:
         >>> [farthest(1.0, [0.25, 0.5], basin).item() for basin in (2.0, 1.5)]
         [1.75, inf]
     """
-    bound = distance + sum(ways)
+    bound = distance + sum(displacements)
     return jnp.where(bound <= basin, bound, jnp.inf)
 
 
@@ -56,21 +58,26 @@ class RestingTies(NamedTuple):
     widths: Float[Any, " sequences"]
     ranges: Float[Any, " sequences"]
 
+    def room(self, tolerance: float) -> Number:
+        """How far forces may have moved them since they were contracted."""
+        widest = jnp.where(self.tied, jnp.max(self.widths), 1.0)
+        return jnp.minimum(self.rest.basin, tolerance / widest)
+
 
 class TieMotion(NamedTuple):
     """How far ties may be off their rest z*, from now on.
 
     Attributes:
         largest: bound on ‖Πp − z*‖; ∞ where the basin does not hold it.
-        way: bound on ∫‖Πp − z*‖ dτ.
+        integral: bound on ∫‖Πp − z*‖ dτ.
     """
 
     largest: Number
-    way: Number
+    integral: Number
 
 
 def tie_motion(
-    rest: Minimum, distance: Number, push: Number, log_time: Number
+    rest: Minimum, distance: Number, force: Number, log_time: Number
 ) -> TieMotion:
     """Bound the displacement of ties by the forces of losing tokens.
 
@@ -84,8 +91,8 @@ def tie_motion(
     Args:
         rest: z*, with μ and its basin.
         distance: δ_0 = ‖Πp − z*‖ now.
-        push: e^τ x, bound on the forces of all losing tokens along the ties, per unit
-            of τ.
+        force: e^τ x, bound on the forces of all losing tokens along the ties, per
+            unit of τ.
         log_time: τ_0.
 
     Returns:
@@ -94,13 +101,13 @@ def tie_motion(
     Example:
         >>> rest = Minimum(jnp.zeros(1), 0.0, 2.0, 1.0, 1.0, 0.5)
         >>> found = tie_motion(rest, 0.1, 0.2, 0.0)
-        >>> round(float(found.largest), 6), round(float(found.way), 6)
+        >>> round(float(found.largest), 6), round(float(found.integral), 6)
         (0.3, 0.269315)
     """
     # No tie is infinitely stiff.
     soft = jnp.where(rest.stiffness > 0, rest.stiffness, jnp.inf) / 2
-    largest = jnp.log(jnp.finfo(rest.point.dtype).max)
-    rate = soft * jnp.exp(jnp.minimum(log_time, largest))
-    held = push / rate
-    off = farthest(distance, [held], rest.basin)
-    return TieMotion(off, distance * jnp.log1p(1 / rate) + held)
+    latest = jnp.log(jnp.finfo(rest.point.dtype).max)
+    rate = soft * jnp.exp(jnp.minimum(log_time, latest))
+    kept = force / rate
+    largest = farthest(distance, [kept], rest.basin)
+    return TieMotion(largest, distance * jnp.log1p(1 / rate) + kept)

@@ -103,9 +103,9 @@ def best_entries(problem: Problem, query: Float[Array, " dim"]) -> BestEntries:
     least = jnp.where(several & (least > 0), least, 1.0)
     if isinstance(margin, OutputMargin):
         weight = weights.sum(axis=1)
-        blur = -jnp.expm1(-2 * error[:, 0]) * weight
+        weight_error = -jnp.expm1(-2 * error[:, 0]) * weight
         apart = jnp.where(others[..., None], less, 0.0)
-        fall, reach = _of_outputs(margin, apart, weight, least, fall, blur)
+        fall, reach = _of_outputs(margin, apart, weight, least, fall, weight_error)
     else:
         reach = least**2 / (least + 0.375 * _class_range(margin, less, others) ** 2)
     excess = corpus.weighted(corpus.loss.excess(margin.value, fall)) * (1 + eps)
@@ -125,12 +125,12 @@ def _of_outputs(
     weight: Float[Array, " sequences"],
     least: Float[Array, " sequences"],
     fall: Float[Array, " sequences"],
-    blur: Float[Array, " sequences"],
+    weight_error: Float[Array, " sequences"],
 ) -> tuple[Float[Array, " sequences"], Float[Array, " sequences"]]:
     """Bound G(f) − G(b_{e∗}) from above, ∞ where Q is not below Q̄, and give ¾ γ Q̄.
 
     `apart` is b_{e∗} − b_e, zero for what is no other entry; Q is known to within
-    `blur`.
+    `weight_error`.
 
     Source: mathematics, theorem 3n.5.
     """
@@ -140,7 +140,7 @@ def _of_outputs(
     second = margin.loss.second
     near = least / (most + 2 * second * far**2)
     fall = fall + eps * jnp.abs(margin.value)
-    fall = fall + blur * far * (margin.steepness + second * far)
+    fall = fall + weight_error * far * (margin.steepness + second * far)
     fall = jnp.where(weight < near * (1 - eps), fall, jnp.inf)
     return fall, 0.75 * least * near
 

@@ -223,8 +223,8 @@ class OutputMargin(NamedTuple):
     ) -> tuple[Array, Array, Array]:
         """Split ∂²G/∂f² into K products of x and z, with logarithms of factors, 0."""
         hessian = jax.vmap(jax.jacfwd(self.loss.gradient))(self.output, self.labels)
-        bent = jnp.einsum("ikl,itl->itk", hessian, vectors)
-        return jnp.zeros_like(self.gradient), bent, vectors
+        products = jnp.einsum("ikl,itl->itk", hessian, vectors)
+        return jnp.zeros_like(self.gradient), products, vectors
 
 
 def functional_margin(

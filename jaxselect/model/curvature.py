@@ -97,8 +97,8 @@ def _by_sequence(
     """Compute −∂L/∂a and Σ_X (Aᵀx) (Aᵀh)ᵀ."""
     pull, partner, tokens = _entry_curvature(logits, values, corpus, log_scale)
     sums = row_sums(rows, tokens, jnp.stack([partner, pull], axis=2))
-    bent, pulled = jnp.moveaxis(sums, 1, 0)
-    return corpus.scatter(pull[: len(corpus.tokens)]), bent.T @ pulled
+    partners, pulls = jnp.moveaxis(sums, 1, 0)
+    return corpus.scatter(pull[: len(corpus.tokens)]), partners.T @ pulls
 
 
 def _entry_curvature(
@@ -119,8 +119,8 @@ def _entry_curvature(
     partner = jnp.exp(attention.log_weights) * (1 + tilt[:, None] * advance)
     tokens = corpus.tokens
     if values.ndim > 2:
-        pulled, bent = _bends(exponent, attention, corpus)
-        pull, partner = jnp.vstack([pull, pulled]), jnp.vstack([partner, bent])
+        pulls, partners = _bends(exponent, attention, corpus)
+        pull, partner = jnp.vstack([pull, pulls]), jnp.vstack([partner, partners])
         tokens = jnp.tile(tokens, (1 + values.shape[2], 1))
     return pull, partner, tokens
 

@@ -189,7 +189,7 @@ def test_ten_times_the_loss_has_ten_times_the_bounds_of_its_forces():
         pairs = pairs_of(chosen, problem.corpus)
         strength = pair_strength(problem, chosen, pairs)
         gross = _gross_forces(problem, chosen, query, jnp.asarray(1.0))
-        found.append((strength.factor, strength.magnitude, strength.blur, gross.force))
+        found.append((strength.factor, strength.magnitude, strength.error, gross.force))
     for one, other in zip(*found, strict=True):
         assert_close(10 * one / other.max(), other / other.max())
         assert one.any()

@@ -577,7 +577,7 @@ def test_ties_that_losers_push_stay_within_their_bound(push, start):
     found = solve_ivp(field, span, [start, 0.0], "LSODA", rtol=1e-9, atol=1e-15).y
     off, way = np.abs(found[0]).max(), found[1, -1]
     assert off <= bound.largest <= 3 * off
-    assert way <= bound.way <= 3 * way
+    assert way <= bound.integral <= 3 * way
     within = rest._replace(basin=0.99 * bound.largest)
     assert np.isinf(tie_motion(within, np.float64(start), push, begin).largest)
 
