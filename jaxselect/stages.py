@@ -8,6 +8,7 @@ continues on such a clock (mathematics, section 3g).
 """
 
 import dataclasses
+import enum
 import math
 from collections.abc import Callable
 from functools import partial
@@ -97,14 +98,22 @@ def _runs_long(problem: Problem, *_: Any, **__: Any) -> bool:
     return problem.offsets.size + problem.rows.size >= _LONG
 
 
-class Next(Status):
-    """What the stage after another one integrates."""
+class Next(enum.IntEnum):
+    """What the stage after another one integrates.
 
-    NOTHING = 0, "No further stage would help."
-    WHOLE = 1, "The whole problem, on a clock that starts here."
-    CONTRACTED = 2, "Forces cancel: the problem without its ties, if these rest."
-    SETTLED = 3, "The same, after ties had more time to settle."
-    CONTINUED = 4, "The contracted problem of the stage before."
+    Attributes:
+        NOTHING: no further stage would help.
+        WHOLE: the whole problem, on a clock that starts here.
+        CONTRACTED: forces cancel: the problem without its ties, if these rest.
+        SETTLED: the same, after ties had more time to settle.
+        CONTINUED: the contracted problem of the stage before.
+    """
+
+    NOTHING = 0
+    WHOLE = 1
+    CONTRACTED = 2
+    SETTLED = 3
+    CONTINUED = 4
 
 
 class Point(eqx.Module):
