@@ -213,6 +213,28 @@ def is_traced(arguments: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
+# Share of its pieces of memory that a process may fill. Chosen: the largest programs
+# take a tenth.
+_FULL = 0.75
+# Seconds that a call takes at least if it compiles a large program.
+_COMPILES_FOR = 0.1
+
+
+def make_room_for_programs() -> None:
+    """Drop all compiled programs where a few more would end the process.
+
+    A program lies in hundreds of pieces of memory. Linux gives a process 65,530, enough
+    for `solve` of forty small shapes or a dozen large ones; then the compiler ends it.
+    What is dropped is read from the cache, or compiled again, when it is called.
+    """
+    pieces, most = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+    if not pieces.exists() or not most.exists():
+        return
+    if pieces.read_bytes().count(b"\n") > _FULL * int(most.read_text()):
+        jax.clear_caches()
+        gc.collect()
+
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -258,8 +280,11 @@ def compiled_alone(
             return inside(*args, **kwargs)
         shown: Any = contextlib.nullcontext() if silent else progress()
         with shown, _collector_paused():
-            fast = long is None or not long(*args, **kwargs)
-            return alone(fast)(*args, **kwargs)
+            fast, begun = long is None or not long(*args, **kwargs), time.monotonic()
+            found = alone(fast)(*args, **kwargs)
+        if time.monotonic() - begun > _COMPILES_FOR:
+            make_room_for_programs()
+        return found
 
     return call
 

@@ -3,6 +3,7 @@
 import gc
 import os
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +88,20 @@ def test_the_collector_rests_while_a_program_is_traced(running, monkeypatch):
     with pytest.raises(ValueError):
         refuse(1.0)
     assert called == ["disable", "traced", "enable"][: 2 + running]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="of Linux alone")
+def test_programs_are_dropped_before_they_fill_the_process(monkeypatch):
+    """And not sooner; nor for a call that is too short to have compiled any."""
+    traced = []
+    double = compiled_alone(lambda x: [2 * x, traced.append(x)][0])
+    room = {"_FULL": 0.0, "_COMPILES_FOR": 0.0}
+    for changed, wanted in (([], 1), (["_FULL"], 1), (["_COMPILES_FOR"], 1), (room, 2)):
+        with monkeypatch.context() as patch:
+            for name in changed:
+                patch.setattr(compilation, name, room[name])
+            assert double(1.0) == 2.0
+        assert double(1.0) == 2.0 and len(traced) == wanted, changed
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -38,7 +38,11 @@ except ImportError:  # JAX before 0.8
 from .. import compilation
 from ..checks import BadInput, of_kind, whole
 from ..checks import folder as check_folder
-from ..compilation import factorise_on_one_thread, keep_compiled_programs
+from ..compilation import (
+    factorise_on_one_thread,
+    keep_compiled_programs,
+    make_room_for_programs,
+)
 from ..files import writing
 from ..margin.certificate import TrialStatus
 from .batch_size import chunk_layout, compile_options_for
@@ -94,6 +98,7 @@ class Job:
 
     def run(self, index: int, device: Any = None) -> Done:
         """Run one chunk in this process and write it."""
+        make_room_for_programs()
         with enable_x64(self.grid.precision == "float64"):
             chunk = _planned(self.grid, self.chunk_size)[index]
             in_step = self.chunk_size if self.vmapped else None
