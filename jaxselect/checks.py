@@ -7,6 +7,7 @@ traceback of JAX. Traced numbers cannot be read and are not checked.
 import math
 import operator
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 from numbers import Real as RealNumber
@@ -31,6 +32,8 @@ class BadInput(ValueError):
     """
 
 
+# Packages whose functions lie between a user's call and a check.
+_INSIDE = ("jaxselect", "jaxtyping")
 # Token ids are int32.
 MOST_TOKENS = 2**31 - 1
 
@@ -126,10 +129,13 @@ def precise(name: str, given: jax.Array | np.ndarray) -> Any:
     double = jnp.result_type(float)
     if given.dtype == np.float32 or double == np.float64:
         return given.dtype
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in _INSIDE:
+        level, frame = level + 1, frame.f_back
     warnings.warn(
         f"{name} of type float64 is computed with in float32: call "
         'jax.config.update("jax_enable_x64", True) first, or give float32',
-        stacklevel=4,
+        stacklevel=level,
     )
     return double
 

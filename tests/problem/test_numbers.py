@@ -191,10 +191,12 @@ def test_double_precision_that_jax_makes_single_is_said():
             with pytest.warns(UserWarning, match='"jax_enable_x64", True') as said:
                 cross_attention(x, b, Y)
             assert len(said) == 1 and "\n" not in str(said[0].message)
+            assert said[0].filename == __file__
         problem = cross_attention(*single, Y)
         cross_attention(X.tolist(), B.tolist(), Y, weights=[1.0, 2.0, 3.0])
-        with pytest.warns(UserWarning, match="trained of type float64"):
+        with pytest.warns(UserWarning, match="trained of type float64") as said:
             certify_at(problem, np.ones(2), 3.0)
+        assert said[0].filename == __file__
         start = jax.tree.map(
             np.asarray, gaussian(jax.random.key(0), vocabulary=2, dim=2)
         )
