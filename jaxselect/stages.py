@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from .checks import BadInput, between, increasing, of_kind, positive, reals, whole
 from .compilation import compiled_alone, full_precision, is_traced, progress
 from .data.components import centred_in_components
-from .flow.cls import Flow, Held, arrived, cls_flow
+from .flow.cls import Flow, TieBounds, arrived, cls_flow
 from .flow.control import STEPPERS, FlowSettings
 from .flow.dissipation import dissipates
 from .flow.integration import cancellation
@@ -247,8 +247,8 @@ def flow_to_end(
     most = jnp.asarray(stages, jnp.int32)
 
     def stage_of(point: Point, ties: Ties | None) -> Stage:
-        outset = _outset(problem, point, ties)
-        return _stage(problem, outset, norm, path_log_times, point, settings=settings)
+        setup = _set_up(problem, point, ties)
+        return _stage(problem, setup, norm, path_log_times, point, settings=settings)
 
     if point is None and isinstance(stages, int) and stages == 1:
         return stage_of(beginning(problem), None)
@@ -313,12 +313,12 @@ def _after(before: Stage, stage: Stage) -> Stage:
     return dataclasses.replace(stage, flow=flow, problem=problem)
 
 
-class _Outset(NamedTuple):
+class _Setup(NamedTuple):
     """What a stage integrates, and when on its clock.
 
     Attributes:
         problem: with ties contracted where they rest.
-        held: what ends it as these would no longer rest; None where nothing is tied.
+        tie_bounds: end it where ties would no longer rest; None where nothing is tied.
         ties: the contracted ones.
         begin: log(1+t′) at the start; if the point has another one, a new clock starts.
         until: the last log(1+t′): `LATEST` for no bound, and `begin` where forces
@@ -326,34 +326,36 @@ class _Outset(NamedTuple):
     """
 
     problem: Problem
-    held: Held | None
+    tie_bounds: TieBounds | None
     ties: Ties
     begin: Float[Scalar, ""]
     until: Float[Scalar, ""]
 
 
-def _from(point: Point, problem: Problem, held: Held | None, ties: Ties) -> _Outset:
+def _from(
+    point: Point, problem: Problem, tie_bounds: TieBounds | None, ties: Ties
+) -> _Setup:
     """Go on from a point on its clock, without a bound."""
     now = point.clock_log_time
-    return _Outset(problem, held, ties, now, jnp.full_like(now, LATEST))
+    return _Setup(problem, tie_bounds, ties, now, jnp.full_like(now, LATEST))
 
 
 @partial(compiled_alone, static=("settings",), silent=True, long=_runs_long)
 @full_precision
 def _stage(
     problem: Problem,
-    outset: _Outset,
+    setup: _Setup,
     until_norm: Float[Scalar, ""],
     path_log_times: Float[Array, " times"] | None,
     point: Point,
     *,
     settings: FlowSettings,
 ) -> Stage:
-    """Integrate one stage, from a point and its outset there, to its end.
+    """Integrate one stage from a point, as it is set up, to its end.
 
     One that breaks what every gradient flow obeys has FAILED, and ends where it began.
     """
-    few, held, ties, begin, until = outset
+    reduced, tie_bounds, ties, begin, until = setup
     contracted, stuck = ties.tied.any(), begin == until
     beyond = jnp.maximum(until_norm**2 - ties.point @ ties.point, 0.0)
     anew, now = begin != point.clock_log_time, point.clock_log_time
@@ -361,17 +363,19 @@ def _stage(
     origin = jnp.where(anew, before, point.clock_start)
     begun, times = jnp.where(anew, begin, 0.0), path_log_times
     flow = cls_flow(
-        few,
+        reduced,
         until_norm=jnp.where(contracted, jnp.sqrt(beyond), until_norm),
         until_log_time=until,
         from_log_time=begin,
         path_log_times=None if times is None else own_time_of(origin, times, begun),
-        held=held,
+        tie_bounds=tie_bounds,
         settings=settings,
     )
-    start, query = (ties.point + x for x in (few.start, flow.query))
+    start, query = (ties.point + x for x in (reduced.start, flow.query))
     # With its ties at rest the contracted risk is that of the problem.
-    whole = dataclasses.replace(problem, start=start, offset_errors=few.offset_errors)
+    whole = dataclasses.replace(
+        problem, start=start, offset_errors=reduced.offset_errors
+    )
     spent = begin, flow.log_time
     lawful = dissipates(whole, query, spent, flow.num_steps, settings.atol)
     longest = jnp.maximum(until_norm, jnp.linalg.norm(start))
@@ -397,14 +401,14 @@ def _stage(
     path = jnp.where(passed[:, None], ties.point[None] + flow.path_query, jnp.inf)
     flow = dataclasses.replace(
         flow,
-        query=jnp.where(lawful, flow.query, few.start),
+        query=jnp.where(lawful, flow.query, reduced.start),
         log_time=log_time,
         status=status,
         path_log_times=jnp.where(passed, times, jnp.inf),
         path_query=path,
     )
     return Stage(
-        problem=few,
+        problem=reduced,
         ties=ties,
         flow=flow,
         point=Point(
@@ -436,7 +440,7 @@ def _following(
 
 @partial(compiled_alone, silent=True)
 @full_precision
-def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
+def _set_up(problem: Problem, point: Point, known: Ties | None) -> _Setup:
     """Contract the problem if its ties rest; else give them time.
 
     Known ties that still rest are contracted again; without any the whole problem is
@@ -458,12 +462,12 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
     if problem.start.dtype != jnp.float64:
         return whole
 
-    def without() -> _Outset:
+    def without() -> _Setup:
         continued = point.next == Next.CONTINUED
         ties = jax.lax.cond(continued, lambda: known, lambda: find_ties(problem, now))
-        few, held = contract(problem, ties)
-        parts = few.parts(few.scores(few.start))
-        _, *bounds = held.excess(now, few.rows, parts, few.groups)
+        reduced, tie_bounds = contract(problem, ties)
+        parts = reduced.parts(reduced.scores(reduced.start))
+        _, *bounds = tie_bounds.excess(now, reduced.rows, parts, reduced.groups)
         rests = ties.proved & (jnp.stack(bounds) <= 0).all()
         time = jnp.log(_SETTLING / ties.rest.stiffness)
         later = time + math.log(2)
@@ -474,7 +478,7 @@ def _outset(problem: Problem, point: Point, known: Ties | None) -> _Outset:
         until = jnp.where(settles, later, jnp.where(more, now + 1.0, now))
         until = jnp.where(continued, LATEST, until)
         moving = whole._replace(begin=begin, until=until)
-        resting = _from(point, few, held, ties)
+        resting = _from(point, reduced, tie_bounds, ties)
         return jax.tree.map(partial(jnp.where, rests), resting, moving)
 
     return jax.lax.cond(point.next >= Next.CONTRACTED, without, lambda: whole)
@@ -819,8 +823,8 @@ def _to_the_end(
     with progress() as say:
         while True:
             known = None if stage is None or point.next == Next.WHOLE else stage.ties
-            outset = _outset(problem, point, known)
-            after = _stage(problem, outset, first, times, point, settings=settings)
+            setup = _set_up(problem, point, known)
+            after = _stage(problem, setup, first, times, point, settings=settings)
             stage = after if stage is None else _after(stage, after)
             point, number = stage.point, number + 1
             say(_so_far(stage, settings))

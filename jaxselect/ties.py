@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from .data.components import centred_in_components, components
 from .data.corpus import BLOCK, Corpus, row_sums
-from .flow.cls import Held, output_forces
+from .flow.cls import TieBounds, output_forces
 from .margin.certificate import FORCES_HOLD, TOLERANCE, selection
 from .margin.minimum import (
     Minimum,
@@ -328,14 +328,14 @@ def no_ties(problem: Problem) -> Ties:
     )
 
 
-def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
+def contract(problem: Problem, ties: Ties) -> tuple[Problem, TieBounds]:
     """Contract ties at rest: the problem of p′ = p − z*, in arrays of the same shapes.
 
     A′ = (1 − Π) A and p′ = (1 − Π) p, with the first token of a class in the place of
     all its tokens. An entry's offset is α + A_r·z*. In a tied sequence one entry stands
     for S_X: its offset is log Σ_{s∈S_X} e^{α + A_s·z*}, its value f_X(z*). The flow of
     p and that of the contracted problem differ by terms that vanish like e^{−τ}, until
-    what is held, the second result, shows that the ties no longer rest.
+    bounds on what it leaves out, the second result, are exceeded.
 
     Source: mathematics, section 3g.
 
@@ -378,7 +378,7 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
     # By lemma 3g.5 a quarter of the range times that of the changes of scores.
     value_error = ties.ranges * (widest / 2 + rounding * jnp.max(jnp.abs(at_rest)))
     value_error = jnp.where(ties.tied, value_error + rounding * sizes, 0.0)
-    few = dataclasses.replace(
+    reduced = dataclasses.replace(
         problem,
         rows=across(embeddings),
         start=across(problem.start),
@@ -390,15 +390,15 @@ def contract(problem: Problem, ties: Ties) -> tuple[Problem, Held]:
             corpus, tokens=ties.classes[corpus.tokens], counts=counts
         ),
     )
-    return few, _held(ties, problem, inside, alone)
+    return reduced, _bounds_of(ties, problem, inside, alone)
 
 
-def _held(
+def _bounds_of(
     ties: Ties,
     before: Problem,
     inside: Float[Array, "vocabulary axes"],
     alone: Attention,
-) -> Held:
+) -> TieBounds:
     """Bound the force of losing tokens beyond which ties are released.
 
     A force x keeps p off z* by ‖H^{−½}x‖/((½ − c)√μ) at most. This and the initial
@@ -426,7 +426,7 @@ def _held(
     longest = jnp.linalg.norm(apart, axis=1).max()
     sums = partial(row_sums, rows, corpus.tokens)
     soft = jnp.sqrt(jnp.maximum(ties.rest.stiffness, 0.0))
-    return Held(
+    return TieBounds(
         tied=ties.tied,
         tokens=corpus.tokens,
         rows=rows,

@@ -64,7 +64,7 @@ LEFT_OUT = 1e-3
 _EMPTY_AXIS = 100
 
 
-class Held(NamedTuple):
+class TieBounds(NamedTuple):
     """Contracted ties, and the thresholds at which contraction stops being valid.
 
     Attributes:
@@ -252,7 +252,7 @@ def cls_flow(
     until_log_time: Float[Scalar, ""] | float = 1e15,
     from_log_time: Float[Scalar, ""] | float = 0.0,
     path_log_times: Float[Array, " times"] | None = None,
-    held: Held | None = None,
+    tie_bounds: TieBounds | None = None,
     settings: FlowSettings = FlowSettings(),
 ) -> Flow:
     """Follow the gradient flow of the query p from p_0.
@@ -267,8 +267,8 @@ def cls_flow(
         until_log_time: log(1+t) to stop at.
         from_log_time: log(1+t) at which p is p_0, to go on from the end of a flow.
         path_log_times: increasing values of log(1+t) to save p at; none by default.
-        held: contracted ties; the flow ends as TIES_DISTURBED when a token returns
-            to them, or when forces of others move them from equilibrium.
+        tie_bounds: of contracted ties; the flow ends as TIES_DISTURBED when a token
+            returns to them, or when forces of others move them from equilibrium.
         settings: tolerances and bounds.
 
     Returns:
@@ -300,7 +300,7 @@ def cls_flow(
     # A norm that is never reached is not looked for.
     endless = isinstance(until_norm, float) and until_norm == jnp.inf
     bounds = from_log_time, None if endless else until_norm, until_log_time
-    inputs = problem, *_real(problem, *bounds, path_log_times), held
+    inputs = problem, *_real(problem, *bounds, path_log_times), tie_bounds
     known, end = _flow(lax.stop_gradient(inputs), settings)
     return _again((inputs, end), settings, known=known)
 
@@ -359,8 +359,8 @@ def _flow(
     known: End | None = None,
 ) -> tuple[Flow, End]:
     """The flow, and its end."""
-    given, begin, until_norm, until_log_time, path_log_times, held = inputs
-    rotation, problem = aligned(given, until_norm, held)
+    given, begin, until_norm, until_log_time, path_log_times, tie_bounds = inputs
+    rotation, problem = aligned(given, until_norm, tie_bounds)
     # An event fires on crossing: a flow that starts beyond it ends where it starts.
     over = jnp.asarray(False)
     if until_norm is not None:
@@ -458,7 +458,7 @@ class QueryProblem(NamedTuple):
         strata: offsets, values and bags, in groups whose forces are added up.
         start: p_0 in the rotated axes.
         until_norm: ‖p‖ to stop at; None for none.
-        held: ties that are to stay in equilibrium; None for none.
+        tie_bounds: ties that are to stay in equilibrium; None for none.
         groups: which bags the groups hold; none for a single one.
     """
 
@@ -467,7 +467,7 @@ class QueryProblem(NamedTuple):
     strata: tuple[Stratum, ...]
     start: Float[Array, " dim"]
     until_norm: Float[Scalar, ""] | None
-    held: Held | None = None
+    tie_bounds: TieBounds | None = None
     groups: tuple[Int[Array, " _"], ...] = ()
 
     def bags_at(self, moved: Float[Array, " dim"]) -> list[tuple[Array, Array, Corpus]]:
@@ -483,7 +483,9 @@ class QueryProblem(NamedTuple):
 
 
 def aligned(
-    problem: Problem, until_norm: Float[Scalar, ""] | None, held: Held | None = None
+    problem: Problem,
+    until_norm: Float[Scalar, ""] | None,
+    tie_bounds: TieBounds | None = None,
 ) -> tuple[Float[Array, "dim dim"], QueryProblem]:
     """Rotate the axes so that p − p_0 has few non-zero coordinates.
 
@@ -502,7 +504,7 @@ def aligned(
         strata=problem.by_width(),
         start=problem.start @ rotation,
         until_norm=until_norm,
-        held=held,
+        tie_bounds=tie_bounds,
         groups=problem.groups,
     )
 
@@ -541,7 +543,7 @@ def _events(problem: QueryProblem) -> Events:
     if problem.until_norm is not None:
         events["norm"] = _past_norm
     events["cancellation"] = _cancelled
-    if problem.held is not None:
+    if problem.tie_bounds is not None:
         events["return"] = _released
     return events
 
@@ -565,9 +567,9 @@ def _over_parts(
 
 def _released(log_time: PyTree, moved: PyTree, problem: QueryProblem) -> Array:
     """Event that contracted ties are not at rest any more."""
-    assert problem.held is not None
-    parts, held = problem.bags_at(moved), problem.held
-    return held.excess(log_time, problem.rows, parts, problem.groups).max()
+    assert problem.tie_bounds is not None
+    parts, tie_bounds = problem.bags_at(moved), problem.tie_bounds
+    return tie_bounds.excess(log_time, problem.rows, parts, problem.groups).max()
 
 
 def _earlier(
@@ -587,7 +589,7 @@ def _status(
     strongest = _over_parts(log_strongest_pull, parts) + log_time
     longest = jnp.linalg.norm(problem.rows, axis=1).max()
     net = jnp.linalg.norm(field(log_time, moved, problem)) * jnp.exp(-strongest)
-    status = status_of(found, growth, held=~(net > _CANCELS * longest))
+    status = status_of(found, growth, balanced=~(net > _CANCELS * longest))
     if problem.until_norm is not None:
         bounded = (status == Reason.NONE) & (problem.until_norm != jnp.inf)
         status = jnp.where(bounded, Reason.NORM_NOT_REACHED, status)

@@ -275,12 +275,12 @@ def status_of(
     found: Integration,
     growth: Float[Scalar, ""],
     *,
-    held: Bool[Scalar, ""] | bool = True,
+    balanced: Bool[Scalar, ""] | bool = True,
 ) -> Int[Scalar, ""]:
     """Return the `Reason` that an integration ended for, at a time or by cancellation.
 
-    At a tie forces balance each other (`held`), and the growth rate of a displacement
-    of p along v is negative.
+    At a tie forces are `balanced`, and the growth rate of a displacement of p along v
+    is negative.
     """
     solution = found.solution
     slow = solution.result == dfx.RESULTS.max_steps_reached
@@ -289,7 +289,7 @@ def status_of(
     status = jnp.where(reached, Reason.NONE, status)
     spent = (solution.result == dfx.RESULTS.dt_min_reached) & jnp.isfinite(growth)
     status = jnp.where(spent, Reason.TIME_UNRESOLVED, status)
-    tied = held & (growth < 0)
+    tied = balanced & (growth < 0)
     tied = jnp.where(tied, Reason.FORCES_CANCEL, Reason.TIME_UNRESOLVED)
     status = jnp.where(found.end.by("cancellation"), tied, status)
     finite = jnp.isfinite(found.state).all()

@@ -224,10 +224,10 @@ def test_ten_times_the_loss_is_the_flow_of_ties_at_a_tenth_of_the_time():
         problem = problem.starting_at(query)
         ties = ties_of(problem, selection(problem, query, 30.0))
         assert ties.tied.all() and ties.rest.proved
-        few, held = contract(problem, ties)
+        few, tie_bounds = contract(problem, ties)
         parts = few.parts(few.scores(few.start))
         late = 30.0 - np.log(size)
-        found.append(float(jnp.exp(held.excess(late, few.rows, parts)[2])))
+        found.append(float(jnp.exp(tie_bounds.excess(late, few.rows, parts)[2])))
     assert found[0] > 0
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 

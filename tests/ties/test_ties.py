@@ -27,7 +27,7 @@ from jaxselect.model.attention import (
     negative_entry_gradient,
     negative_gradient,
 )
-from jaxselect.stages import LATEST, Next, Point, _outset, flow_to_end, solve
+from jaxselect.stages import LATEST, Next, Point, _set_up, flow_to_end, solve
 from jaxselect.ties import contract, find_ties, no_ties, ties_of
 
 WIDE = 20.0
@@ -48,9 +48,9 @@ def contracted(model, bags, ties):
     return contract(attention(model, bags), ties)
 
 
-def exceeded(held, few, query, log_time=0.0):
-    """The three logarithms of `Held.excess` at p′."""
-    return held.excess(log_time, few.rows, [bags_at(few, query)])
+def exceeded(tie_bounds, few, query, log_time=0.0):
+    """The three logarithms of `TieBounds.excess` at p′."""
+    return tie_bounds.excess(log_time, few.rows, [bags_at(few, query)])
 
 
 def bags_at(few, query):
@@ -352,11 +352,15 @@ def test_ties_of_sequences_in_groups_are_those_of_all_at_once():
     found = []
     for each in (whole, grouped):
         ties = jax.jit(find_ties)(each, WIDE)
-        few, held = contract(each, ties)
+        few, tie_bounds = contract(each, ties)
         # Where losers have not fallen far behind.
         parts = few.parts(few.scores(0.2 * few.start))
         found.append(
-            (ties.rest, ties.moved, held.excess(40.0, few.rows, parts, few.groups))
+            (
+                ties.rest,
+                ties.moved,
+                tie_bounds.excess(40.0, few.rows, parts, few.groups),
+            )
         )
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
@@ -368,7 +372,7 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
     model = settled(model, bags)
     ties = find(model, bags)
     assert bool(ties.proved)
-    few, held = contracted(model, bags, ties)
+    few, tie_bounds = contracted(model, bags, ties)
     axes = np.asarray(ties.axes)[:2]
 
     @jax.jit
@@ -387,14 +391,14 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
 
     @jax.jit
     def push(query):
-        return exceeded(held, few, query)[1]
+        return exceeded(tie_bounds, few, query)[1]
 
     for lower in np.arange(6.0, 24.0):
         # Losers fall back by so much; the ties' own rest is found again beside them.
         scores = np.array([0.0, 0.0, 0.0, -lower, -lower])
         query = jnp.asarray(np.linalg.lstsq(np.asarray(few.rows), scores)[0])
         off = np.linalg.norm(rest(query))
-        most = 2 * held.allowed / np.sqrt(ties.rest.stiffness)
+        most = 2 * tie_bounds.allowed / np.sqrt(ties.rest.stiffness)
         assert off <= np.exp(push(query)) * most
         if push(query) <= 0:
             widest = pdist(np.asarray(model.embeddings) @ axes.T).max()
@@ -409,8 +413,10 @@ def test_ties_are_let_go_before_losers_move_them_by_the_tolerance():
 def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(made, seed):
     model, bags = made(seed)
     ties = find(settled(model, bags), bags)
-    few, held = contracted(model, bags, ties)
-    held = held._replace(reach=0 * held.reach, allowed=jnp.asarray(1.0))
+    few, tie_bounds = contracted(model, bags, ties)
+    tie_bounds = tie_bounds._replace(
+        reach=0 * tie_bounds.reach, allowed=jnp.asarray(1.0)
+    )
 
     @jax.jit
     def both(query):
@@ -418,7 +424,7 @@ def test_the_push_is_the_force_of_the_whole_along_ties_at_rest(made, seed):
             return empirical_risk(Parameters(model.embeddings, p, model.head), bags)
 
         force = ties.root.T @ (ties.axes @ jax.grad(risk)(ties.point + query))
-        return exceeded(held, few, query)[1], jnp.linalg.norm(force)
+        return exceeded(tie_bounds, few, query)[1], jnp.linalg.norm(force)
 
     for lower in (3.0, 6.0, 10.0):
         scores = np.array([0.0, 0.0, 0.0, -lower, 1.0 - lower])
@@ -433,7 +439,7 @@ def test_what_is_left_out_is_the_change_of_forces_by_the_response_of_ties(made, 
     """(1 − Π) e^τ ∇²L H⁻¹ Π∇L at z* + p′ of the whole bags, in scores."""
     model, bags = made(seed)
     ties = find(settled(model, bags), bags)
-    few, held = contracted(model, bags, ties)
+    few, tie_bounds = contracted(model, bags, ties)
 
     @jax.jit
     def both(query):
@@ -446,8 +452,8 @@ def test_what_is_left_out_is_the_change_of_forces_by_the_response_of_ties(made, 
         change = jax.jvp(slope, (whole,), (off @ ties.axes,))[1]
         moved = few.rows @ change * jnp.exp(40.0)
         # Late enough for its bound not to do.
-        left_out = exceeded(held, few, query, 40.0)[2]
-        bound = exceeded(held, few, query, -400.0)[2] + 440.0
+        left_out = exceeded(tie_bounds, few, query, 40.0)[2]
+        bound = exceeded(tie_bounds, few, query, -400.0)[2] + 440.0
         exact = moved.max() - moved.min()
         return jnp.exp(left_out) * LEFT_OUT, exact, jnp.exp(bound) * LEFT_OUT
 
@@ -497,12 +503,12 @@ def test_what_losers_take_of_the_curvature_is_bounded_wherever_ties_are_let(made
     model, bags = made(seed)
     model = settled(model, bags)
     ties = find(model, bags)
-    few, held = contracted(model, bags, ties)
+    few, tie_bounds = contracted(model, bags, ties)
     kept = jnp.where(chosen(model, bags), bags.counts, 0.0)
     alone = dataclasses.replace(bags, counts=kept)
-    room = 2 * held.allowed / jnp.sqrt(ties.rest.stiffness) + ties.moved
+    room = 2 * tie_bounds.allowed / jnp.sqrt(ties.rest.stiffness) + ties.moved
     # A force of one, and what a share of the curvature makes of it.
-    unit = held._replace(allowed=jnp.asarray(1.0))
+    unit = tie_bounds._replace(allowed=jnp.asarray(1.0))
     hessian = jnp.linalg.inv((ties.root @ ties.root.T)[:2, :2])
 
     @jax.grad
@@ -557,11 +563,11 @@ def test_ties_have_the_room_of_the_closest_bound(scale, basin, least):
     for share in (0.0, 0.3, 1.1):
         off = jnp.asarray(share * min(bounds))
         moved = dataclasses.replace(ties, moved=off)
-        few, held = contracted(wide, bags, moved)
+        few, tie_bounds = contracted(wide, bags, moved)
         if share < 1:
             room = (1 - share) * min(bounds)
-            np.testing.assert_allclose(held.allowed, half * room, rtol=1e-12)
-        assert (exceeded(held, few, few.start)[1] > 0) == (share > 1)
+            np.testing.assert_allclose(tie_bounds.allowed, half * room, rtol=1e-12)
+        assert (exceeded(tie_bounds, few, few.start)[1] > 0) == (share > 1)
 
 
 @pytest.mark.parametrize(("push", "start"), [(0.0, 1e-3), (1e-4, 0.0), (1e-4, 1e-3)])
@@ -622,7 +628,7 @@ def test_ties_off_their_rest_are_not_contracted_yet(off, log_time, following, wa
     given, _ = off_rest(off)
     point = late(given, log_time, following)
     known = jax.jit(find_ties)(given, 2 * WIDE)
-    _, _, found, begin, until = jax.jit(_outset)(given, point, known)
+    _, _, found, begin, until = jax.jit(_set_up)(given, point, known)
     assert bool(found.tied.any()) == (wanted == "contracted")
     first, last = {
         "contracted": (log_time, LATEST),
