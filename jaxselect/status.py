@@ -52,7 +52,9 @@ class Reason(Status):
     """Why something is not known: the first condition that does not hold, if any.
 
     A flow, a max-margin solution and a late flow have one each as their `status`. The
-    `reason` of a certificate is the first of these and of its own.
+    `reason` of a certificate is the first of these and of its own. They are numbered in
+    this order: of the flow, of the max-margin problem, of the late flow, of the end;
+    code that asks for one of a kind compares numbers.
     """
 
     NONE = 0, "All conditions hold."
