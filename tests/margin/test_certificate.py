@@ -111,7 +111,7 @@ def test_a_pair_counts_by_what_its_strength_may_err():
     @jax.jit
     def inactive(factor, magnitude, blur, active):
         strength = late.strength._replace(
-            factor=factor * second, magnitude=magnitude * second, blur=blur * second
+            factor=factor * second, magnitude=magnitude * second, error=blur * second
         )
         known = eqx.tree_at(lambda late: late.strength, late, strength)
         held = eqx.tree_at(lambda margin: margin.active, margin, active)
