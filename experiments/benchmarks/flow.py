@@ -4,8 +4,8 @@ Five sizes of the step on E, then a text-like problem of 400 bags. Every solver 
 same field, Jacobian and axes in float64, on one core, at several tolerances, and goes
 to the time at which ‖p‖ is 10⁶; nothing is compiled in a timed run. Errors of steps add
 up in each method in its own way, so solvers are compared at equal error and not at
-equal tolerance: the error is the largest of a score, from Radau at its smallest
-tolerance.
+equal tolerance: the error is the largest of a score, from Radau at the smallest
+tolerance at which it comes to its end.
 """
 
 import dataclasses
@@ -76,11 +76,22 @@ def run(settings: Settings, results: dict) -> None:
         points += compared(f"γ = {gamma:g}", problem, until, settings.repeats)
     if settings.large:
         problem = zipf(settings.seed)
-        points += compared("400 bags", problem, 30.0, settings.repeats)
+        # There the field is rounded by more, and a smaller tolerance has no end.
+        smallest = 1e-7, 1e-7
+        points += compared("400 bags", problem, 30.0, settings.repeats, smallest)
 
 
-def compared(name: str, problem: Any, until: float, repeats: int) -> list[dict]:
-    """Seconds and error of every solver at every tolerance, on one problem."""
+def compared(
+    name: str,
+    problem: Any,
+    until: float,
+    repeats: int,
+    smallest: tuple[float, float] = (1e-11, 1e-13),
+) -> list[dict]:
+    """Seconds and error of every solver at every tolerance, on one problem.
+
+    Errors are measured from Radau at the `smallest` tolerances, absolute and relative.
+    """
     import jax.numpy as jnp
 
     from jaxselect.flow import cls
@@ -97,13 +108,13 @@ def compared(name: str, problem: Any, until: float, repeats: int) -> list[dict]:
         "diffrax Kvaerno5": partial(kvaerno5, "VeryChord", axes),
         "diffrax Kvaerno5, Chord": partial(kvaerno5, "Chord", axes),
     }
-    exact, *_ = scipy_method("Radau", axes, until, 1e-11, 1e-13, patience=np.inf)
+    exact, *_ = scipy_method("Radau", axes, until, *smallest, patience=np.inf)
     points = []
     for solver, solve in solvers.items():
         for tolerance in TOLERANCES:
             # The first call compiles.
             query, steps, seconds = solve(until, tolerance)
-            if np.isfinite(query).all():
+            if np.isfinite(query).all() and seconds <= PATIENCE:
                 outcomes = [solve(until, tolerance) for _ in range(repeats)]
                 seconds = statistics.median(seconds for *_, seconds in outcomes)
             error = float(np.abs(np.asarray(axes.rows) @ (query - exact)).max())
