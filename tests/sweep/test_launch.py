@@ -76,6 +76,22 @@ def test_a_stop_waits_for_the_chunks_under_way(monkeypatch):
     assert found == [0, 1, 2, 3] == [index for index, *_ in seen]
 
 
+def test_a_sweep_of_many_shapes_makes_room_for_their_programs(monkeypatch, tmp_path):
+    """Before each chunk, which may be the first of its shape."""
+    order, run = [], launch.run_chunk
+
+    def noted(*given, **named):
+        order.append("run")
+        return run(*given, **named)
+
+    monkeypatch.setattr(launch, "run_chunk", noted)
+    monkeypatch.setattr(launch, "make_room_for_programs", lambda: order.append("room"))
+    sizes = dict(sequences=(4,), length=(2, 3), relevant=(1,), irrelevant=(2,))
+    grid = launch.Grid(axes=sizes, dim=(1e6,), seed=(0,), until_norm=100.0)
+    launch.run_grid(grid, tmp_path)
+    assert order == ["room", "run"] * 2
+
+
 @pytest.mark.parametrize("named", [None, "", "local", "auto", "10.0.0.1:6379"])
 def test_ray_listens_on_the_loop_back_unless_a_cluster_is_named(
     monkeypatch, tmp_path, named
