@@ -227,12 +227,17 @@ def make_room_for_programs() -> None:
     for `solve` of forty small shapes or a dozen large ones; then the compiler ends it.
     What is dropped is read from the cache, or compiled again, when it is called.
     """
-    pieces, most = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
-    if not pieces.exists() or not most.exists():
-        return
-    if pieces.read_bytes().count(b"\n") > _FULL * int(most.read_text()):
+    if is_full():
         jax.clear_caches()
         gc.collect()
+
+
+def is_full() -> bool:
+    """Whether three quarters of the pieces of memory of this process are taken."""
+    pieces, most = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+    if not pieces.exists() or not most.exists():
+        return False
+    return pieces.read_bytes().count(b"\n") > _FULL * int(most.read_text())
 
 
 _Arguments = ParamSpec("_Arguments")

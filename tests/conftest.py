@@ -71,9 +71,8 @@ def keys_are_used_once(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-# A compiled program lies in dozens of pieces of memory, of which Linux gives a process
-# 65,530: the next one ends it. Two workers of so many bytes fit into 8 GiB.
-_PIECES, _BYTES = 50_000, 2.5 * 2**30
+# Two workers of so many bytes fit into 8 GiB.
+_BYTES = 2.5 * 2**30
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,11 +80,13 @@ def compiled_programs_are_no_garbage() -> Iterator[None]:
     """Traced functions of a module stay cached, until there are too many: collecting
     garbage among them again and again would take a quarter of the suite's time."""
     yield
-    own = Path("/proc/self")
+    # Not sooner: the library's own types are checked from its import on.
+    from jaxselect.compilation import is_full
+
+    own = Path("/proc/self/statm")
     if own.exists():
-        pages = int((own / "statm").read_text().split()[1])
-        pieces = (own / "maps").read_text().count("\n")
-        if pieces > _PIECES or pages * os.sysconf("SC_PAGE_SIZE") > _BYTES:
+        pages = int(own.read_text().split()[1])
+        if is_full() or pages * os.sysconf("SC_PAGE_SIZE") > _BYTES:
             jax.clear_caches()
             gc.unfreeze()
     gc.collect()

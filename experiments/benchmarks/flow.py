@@ -114,8 +114,10 @@ def compared(
         for tolerance in TOLERANCES:
             # The first call compiles.
             query, steps, seconds = solve(until, tolerance)
-            if np.isfinite(query).all() and seconds <= PATIENCE:
-                outcomes = [solve(until, tolerance) for _ in range(repeats)]
+            if np.isfinite(query).all():
+                # One will do of what takes long, but for its compilation.
+                number = repeats if seconds <= PATIENCE else 1
+                outcomes = [solve(until, tolerance) for _ in range(number)]
                 seconds = statistics.median(seconds for *_, seconds in outcomes)
             error = float(np.abs(np.asarray(axes.rows) @ (query - exact)).max())
             points.append(

@@ -90,9 +90,8 @@ def inverse_root(
     eps = jnp.finfo(spectrum.dtype).eps
     rounding = 16 * len(spectrum) * eps * jnp.max(jnp.abs(spectrum), initial=0.0)
     least = jnp.min(spectrum, initial=jnp.inf) - rounding
-    return least, vectors / jnp.sqrt(jnp.where(least > 0, spectrum - rounding, 1.0))[
-        None
-    ]
+    scale = jnp.sqrt(jnp.where(least > 0, spectrum - rounding, 1.0))
+    return least, vectors / scale[None]
 
 
 def rest_at(
